@@ -1,0 +1,67 @@
+"""What a generation tells its listeners: the one event type of the dashboard, the benchmark and the export."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Outcome = Literal["accepted", "corrected", "bonus"]
+EndReason = Literal["eos", "stop_string", "max_new_tokens", "context_full", "stopped", "target_fault"]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenEvent:
+    """One committed token."""
+
+    token_id: int
+    text: str  # complete characters only; a split character arrives with its last token
+    generated_by: str  # model whose sampling produced the token
+    outcome: Outcome  # at the target
+    round: int  # target round, from 0
+    time_s: float  # since the start of decoding (after the prefill)
+
+
+@dataclass(frozen=True, slots=True)
+class RoundEvent:
+    """One round of one level: a block from below plus one forward pass that verified it.
+
+    The bottom level's autoregressive draft is one round with `drafted = accepted = len(token_ids)` and no
+    `next_token_id`; a level without drafts below it has `drafted = 0`.
+    """
+
+    round: int  # target round it belongs to, from 0
+    level: int  # place in the hierarchy as planned, 0 is the smallest model
+    model: str
+    drafted: int
+    accepted: int
+    seconds: float  # forward pass and rule of this level; the levels below report their own
+    token_ids: tuple[int, ...]  # the block from below
+    texts: tuple[str, ...]  # the block, for display
+    next_token_id: int | None  # corrected or bonus token
+    next_text: str
+    outcome: Outcome | None  # of the next token
+    width: int  # new tokens of the forward pass; 0 for a draft without weights
+
+
+@dataclass(frozen=True, slots=True)
+class NoticeEvent:
+    """Something the user must know while the run goes on: a draft that dropped out, and why."""
+
+    level: int
+    model: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class EndEvent:
+    """The last event of every run. `token_ids` holds committed tokens after the final cut."""
+
+    reason: EndReason
+    text: str
+    token_ids: tuple[int, ...]
+    prefill_s: float
+    decode_s: float
+    message: str = ""  # what happened and what to do, for `target_fault`
+
+
+Event = TokenEvent | RoundEvent | NoticeEvent | EndEvent

@@ -1,0 +1,29 @@
+"""Limits and defaults, each in one place."""
+
+import os
+from pathlib import Path
+
+from platformdirs import user_cache_path, user_data_path
+
+DEFAULT_TARGET = "smollm2-135m"
+DEFAULT_CANDIDATES = ("prompt-lookup", "quantized:int4", "quantized:int8", "early-exit:10")
+
+MAX_DEPTH = 4  # drafts below the target
+MAX_THRESHOLD = 16  # largest threshold the planner considers
+MAX_PROMPT_CHARACTERS = 200_000
+DEFAULT_MAX_NEW_TOKENS = 128
+MAX_NEW_TOKENS = 4096
+
+INT4_GROUP_SIZE = 32  # weights that share one scale and zero point
+
+
+def cache_dir() -> Path:
+    """Folder of downloaded and converted weights; `HSD_HOME` moves it."""
+    home = os.environ.get("HSD_HOME")
+    return Path(home) / "cache" if home else user_cache_path("hsd")
+
+
+def data_dir() -> Path:
+    """Folder of what the user made (measurements, runs); `HSD_HOME` moves it."""
+    home = os.environ.get("HSD_HOME")
+    return Path(home) / "data" if home else user_data_path("hsd")
