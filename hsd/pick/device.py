@@ -1,0 +1,89 @@
+"""Choose the device and its dtype, and name both for people."""
+
+from __future__ import annotations
+
+import platform
+from functools import lru_cache
+from pathlib import Path
+
+import torch
+
+from hsd.errors import BadInput, DeviceUnsupported
+from hsd.records import Environment
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+def choose_device(name: str = "auto") -> torch.device:
+    """`auto` takes CUDA, then MPS, then CPU. Raises `DeviceUnsupported` or `BadInput`."""
+    name = name.strip().lower()
+    if name == "auto":
+        return torch.device("cuda:0" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu")
+    kind, _, index = name.partition(":")
+    if kind not in ("cpu", "cuda", "mps") or (index and not index.isdecimal()):
+        raise BadInput(f"“{name}” is not a device; give auto, cpu, mps, cuda or cuda:<number>.")
+    if kind == "cuda":
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if not count:
+            built = "" if torch.version.cuda or torch.version.hip else " (this torch was built without CUDA)"
+            raise DeviceUnsupported(f"No CUDA device is usable here{built}; choose auto or cpu.")
+        if int(index or 0) >= count:
+            raise DeviceUnsupported(f"There is no {name}: this machine has {count} CUDA device(s), cuda:0 to cuda:{count - 1}.")
+        return torch.device("cuda", int(index or 0))
+    if kind == "mps" and not torch.backends.mps.is_available():
+        raise DeviceUnsupported("Apple's MPS is not usable on this machine; choose auto or cpu.")
+    return torch.device("cpu" if kind == "cpu" else "mps")
+
+
+def choose_dtype(name: str, device: torch.device) -> torch.dtype:
+    """`auto` takes bfloat16 where the device computes in it natively, else float32."""
+    if name == "auto":
+        return torch.bfloat16 if _bfloat16_is_native(device) else torch.float32
+    if name not in DTYPES:
+        raise BadInput(f"“{name}” is not a dtype that models run in here; give auto, {', '.join(DTYPES)}.")
+    return DTYPES[name]
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def device_name(device: torch.device) -> str:
+    """For people: `NVIDIA H200`, or `AMD EPYC 7B13, 2 threads`."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    if device.type == "mps":
+        return f"{_cpu_model()} GPU"
+    threads = torch.get_num_threads()
+    return f"{_cpu_model()}, {threads} thread{'' if threads == 1 else 's'}"
+
+
+def environment(device: torch.device, dtype: torch.dtype) -> Environment:
+    """Stamp for every file and figure made with this device and dtype, now."""
+    return Environment.stamp(str(device), device_name(device), dtype_name(dtype))
+
+
+def available_devices() -> tuple[str, ...]:
+    """Names that `choose_device` accepts on this machine, best first."""
+    cuda = [f"cuda:{index}" for index in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
+    mps = ["mps"] if torch.backends.mps.is_available() else []
+    return (*cuda, *mps, "cpu")
+
+
+def _bfloat16_is_native(device: torch.device) -> bool:
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    if device.type == "mps":
+        return torch.backends.mps.is_macos_or_newer(14, 0)
+    return bool(torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
+@lru_cache(maxsize=1)
+def _cpu_model() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return " ".join(line.partition(":")[2].split())
+    except OSError:
+        pass
+    return platform.processor() or platform.machine() or "CPU"

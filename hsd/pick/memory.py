@@ -1,0 +1,92 @@
+"""Memory of a model from its configuration alone, and what the device has left."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import torch
+from transformers import AutoModelForCausalLM, PretrainedConfig
+
+from hsd.pick import embedded
+from hsd.pick.source import find_source
+
+_HEADROOM = 0.9  # share of the free memory that may be planned for; the rest is activations and fragmentation
+_NO_LIMIT = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """Size of a model, known before any weight is loaded."""
+
+    parameters: int
+    weight_bytes: int
+    cache_bytes_per_token: int
+
+    def total_bytes(self, context_tokens: int) -> int:
+        return self.weight_bytes + self.cache_bytes_per_token * context_tokens
+
+
+def footprint(config: PretrainedConfig, dtype: torch.dtype) -> Footprint:
+    """Exact parameter count (built on the meta device, tied weights once) and KV cache per token."""
+    with torch.device("meta"):
+        module = AutoModelForCausalLM.from_config(config)
+    parameters = sum(parameter.numel() for parameter in module.parameters())
+    return Footprint(parameters, parameters * dtype.itemsize, cache_bytes_per_token(config, dtype))
+
+
+def cache_bytes_per_token(config: PretrainedConfig, dtype: torch.dtype) -> int:
+    """Keys and values of all layers for one token."""
+    text = config.get_text_config()
+    heads = getattr(text, "num_attention_heads", None)
+    if not heads:  # no attention, no such cache; such a model is refused when it loads
+        return 0
+    kv_heads = getattr(text, "num_key_value_heads", None) or heads
+    head_dim = getattr(text, "head_dim", None) or text.hidden_size // heads
+    return 2 * text.num_hidden_layers * kv_heads * head_dim * dtype.itemsize
+
+
+def free_bytes(device: torch.device) -> int:
+    """Bytes that a new allocation on the device could use now."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    if device.type == "mps":
+        return max(0, torch.mps.recommended_max_memory() - torch.mps.driver_allocated_memory())
+    return min(psutil.virtual_memory().available, _container_free_bytes())
+
+
+def fits(needed_bytes: int, device: torch.device) -> bool:
+    return needed_bytes <= free_bytes(device) * _HEADROOM
+
+
+def gb(count: int) -> str:
+    """For people: `0.27 GB`, `13 GB` (10⁹ bytes)."""
+    value = count / 1e9
+    return f"{value:.2f} GB" if value < 1 else f"{value:.1f} GB" if value < 10 else f"{value:.0f} GB"
+
+
+def _container_free_bytes(root: Path = Path("/sys/fs/cgroup")) -> int:
+    """What a container's memory limit leaves, file cache counted as free; psutil sees only the whole machine."""
+    for limit, used, stat, reclaimable in (
+        ("memory.max", "memory.current", "memory.stat", "inactive_file"),
+        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat", "total_inactive_file"),
+    ):
+        try:
+            bound = (root / limit).read_text().strip()
+            in_use = int((root / used).read_text())
+            stats = dict(line.split() for line in (root / stat).read_text().splitlines())
+        except (OSError, ValueError):
+            continue
+        return max(0, int(bound) - in_use + int(stats.get(reclaimable, 0))) if bound.isdecimal() else _NO_LIMIT
+    return _NO_LIMIT
+
+
+def weight_bytes(name: str, dtype: torch.dtype) -> int:
+    """Bytes of the weights of a model whose configuration is at hand; raises as `load_config` does."""
+    from hsd.pick.load import load_config
+
+    if find_source(name).kind == "embedded":
+        return embedded.PARAMETERS * dtype.itemsize
+    return footprint(load_config(name), dtype).weight_bytes

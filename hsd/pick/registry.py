@@ -1,0 +1,254 @@
+"""Weights in memory, shared by all sessions: loaded once, counted, kept until the memory is needed."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from hsd.errors import Cancelled, HsdError, IncompatibleModel, ModelUnavailable
+from hsd.models.build import build_network, derive, is_derived
+from hsd.models.network import Network, Proposer
+from hsd.pick import vocabulary
+from hsd.pick.device import choose_device, choose_dtype, environment
+from hsd.pick.failures import explain
+from hsd.pick.load import Loaded, load, load_tokenizer
+from hsd.pick.memory import fits, free_bytes, gb, weight_bytes
+from hsd.records import Environment, Progress, Report, ShouldStop
+
+_POLL_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSet:
+    """What one run works with; valid inside its lease."""
+
+    target: str
+    networks: Mapping[str, Network | Proposer]  # drafts in the order asked for, then the target
+    tokenizer: PreTrainedTokenizerBase
+    environment: Environment
+    notices: tuple[str, ...]  # drafts that were left out, and why
+    eos_token_ids: frozenset[int]
+    memory_bytes: Mapping[str, int]  # what each network adds to those before it
+
+
+@dataclass(slots=True)
+class _Entry:
+    """A loaded model, or a draft derived from one; `loaded` is None for the latter."""
+
+    network: Network | Proposer
+    loaded: Loaded | None
+    users: int = 0
+    last_used: float = field(default_factory=time.monotonic)
+
+    @property
+    def memory_bytes(self) -> int:
+        return int(getattr(self.network, "memory_bytes", 0))
+
+
+_Key = tuple[str, str, str, str]  # name, target it is derived from or "", device, dtype
+
+
+class Registry:
+    """All weights of one process. Methods may be called from any thread; models load one at a time."""
+
+    def __init__(self) -> None:
+        self._entries: dict[_Key, _Entry] = {}
+        self._state = threading.Lock()  # guards the entries; held briefly
+        self._loading = threading.Lock()  # held while a model loads
+
+    @contextlib.contextmanager
+    def lease(
+        self,
+        target: str,
+        drafts: Sequence[str] = (),
+        *,
+        device: str = "auto",
+        dtype: str = "auto",
+        report: Report | None = None,
+        should_stop: ShouldStop | None = None,
+    ) -> Iterator[ModelSet]:
+        """The target and its drafts, loaded if they are not yet; they stay loaded at least until the block ends.
+
+        A draft that cannot be had is left out and named in `notices`. Raises `ModelUnavailable`, `IncompatibleModel`,
+        `DeviceUnsupported` or `BadInput` for the target, the device or the dtype, and `Cancelled`.
+        """
+        report = report or (lambda progress: None)
+        should_stop = should_stop or (lambda: False)
+        where = choose_device(device)
+        kind = choose_dtype(dtype, where)
+        taken: list[_Entry] = []
+        try:
+            yield self._gather(target, drafts, where, kind, taken, report, should_stop)
+        finally:
+            with self._state:
+                for entry in taken:
+                    entry.users -= 1
+                    entry.last_used = time.monotonic()
+
+    def loaded(self) -> dict[str, int]:
+        """Bytes of everything now in memory, by name."""
+        with self._state:
+            return {f"{name} of {target}" if target else name: entry.memory_bytes for (name, target, *_), entry in self._entries.items()}
+
+    def clear(self) -> None:
+        """Forget every model that nobody uses."""
+        with self._state:
+            for key in [key for key, entry in self._entries.items() if not self._used(key, entry)]:
+                del self._entries[key]
+        _give_back()
+
+    def _gather(
+        self,
+        target: str,
+        drafts: Sequence[str],
+        device: torch.device,
+        dtype: torch.dtype,
+        taken: list[_Entry],
+        report: Report,
+        should_stop: ShouldStop,
+    ) -> ModelSet:
+        self._wait_for_turn(report, should_stop)
+        try:
+            place = (str(device), str(dtype))
+            base = self._take((target, "", *place), taken, lambda: self._load(target, device, dtype, report, should_stop))
+            assert base.loaded is not None
+            networks: dict[str, Network | Proposer] = {}
+            notices: list[str] = []
+            for name in dict.fromkeys(drafts):
+                if name == target:
+                    continue
+                if should_stop():
+                    raise Cancelled("Stopped while the models were being loaded.")
+                try:
+                    entry = self._take_draft(name, target, base, device, dtype, taken, report, should_stop)
+                    networks[name] = entry.network
+                except Cancelled:
+                    raise
+                except HsdError as error:
+                    notices.append(f"The draft {name} is left out. {error}")
+            networks[target] = base.network
+        finally:
+            self._loading.release()
+        return ModelSet(
+            target=target,
+            networks=MappingProxyType(networks),
+            tokenizer=base.loaded.tokenizer,
+            environment=environment(device, dtype),
+            notices=tuple(notices),
+            eos_token_ids=base.loaded.eos_token_ids,
+            memory_bytes=MappingProxyType({name: int(getattr(network, "memory_bytes", 0)) for name, network in networks.items()}),
+        )
+
+    def _wait_for_turn(self, report: Report, should_stop: ShouldStop) -> None:
+        waited = False
+        while not self._loading.acquire(timeout=_POLL_S):
+            if should_stop():
+                raise Cancelled("Stopped while waiting for another visitor's models to load.")
+            if not waited:
+                report(Progress("wait", 0, 1, message="another visitor's models are being loaded"))
+                waited = True
+
+    def _take(self, key: _Key, taken: list[_Entry], make: Callable[[], _Entry]) -> _Entry:
+        """The entry of `key`, made if need be, with one user more; the loading lock is held."""
+        with self._state:
+            entry = self._entries.get(key)
+            if entry is not None:
+                entry.users += 1
+                taken.append(entry)
+                return entry
+        entry = make()
+        with self._state:
+            entry.users += 1
+            self._entries[key] = entry
+            taken.append(entry)
+        return entry
+
+    def _take_draft(
+        self,
+        name: str,
+        target: str,
+        base: _Entry,
+        device: torch.device,
+        dtype: torch.dtype,
+        taken: list[_Entry],
+        report: Report,
+        should_stop: ShouldStop,
+    ) -> _Entry:
+        assert base.loaded is not None
+        place = (str(device), str(dtype))
+        if is_derived(name):
+            return self._take((name, target, *place), taken, lambda: self._derive(name, base, report))
+        # The tokenizers are compared first: no weight of an unusable draft is fetched or loaded.
+        match = vocabulary.compare(base.loaded.tokenizer, load_tokenizer(name))
+        if not match.compatible:
+            raise IncompatibleModel(match.explain(name, target))
+        return self._take((name, "", *place), taken, lambda: self._load(name, device, dtype, report, should_stop))
+
+    def _load(self, name: str, device: torch.device, dtype: torch.dtype, report: Report, should_stop: ShouldStop) -> _Entry:
+        self._make_room(name, weight_bytes(name, dtype), device)
+        loaded = load(name, device=device, dtype=dtype, report=report, should_stop=should_stop)
+        with _as_sentence(name):
+            return _Entry(build_network(name, loaded.module), loaded)
+
+    def _derive(self, name: str, base: _Entry, report: Report) -> _Entry:
+        assert base.loaded is not None
+        report(Progress("prepare draft", 0, 1, message=name))
+        with _as_sentence(name):
+            entry = _Entry(derive(name, base.network, base.loaded.module), None)
+        report(Progress("prepare draft", 1, 1, message=name))
+        return entry
+
+    def _make_room(self, name: str, needed: int, device: torch.device) -> None:
+        """Drop unused models, least recently used first, until `needed` bytes fit."""
+        while not fits(needed, device):
+            with self._state:
+                unused = [
+                    (entry.last_used, key) for key, entry in self._entries.items() if key[2] == str(device) and not self._used(key, entry)
+                ]
+                if not unused:
+                    break
+                _, oldest = min(unused)
+                self._drop(oldest)
+            _give_back()
+        else:
+            return
+        free = free_bytes(device)
+        raise ModelUnavailable(
+            f"{name} needs {gb(needed)} of memory and {gb(free)} are free on {device}; choose a smaller model or dtype, or another device."
+        )
+
+    def _used(self, key: _Key, entry: _Entry) -> bool:
+        """In use itself, or the target of a derived draft that is; the state lock is held."""
+        return entry.users > 0 or any(other.users > 0 for k, other in self._entries.items() if k[1] == key[0] and k[2:] == key[2:])
+
+    def _drop(self, key: _Key) -> None:
+        """Forget a model together with the drafts made from it, which share its weights."""
+        for other in [k for k in self._entries if k == key or (k[1] == key[0] and k[2:] == key[2:])]:
+            del self._entries[other]
+
+
+REGISTRY = Registry()
+
+
+@contextlib.contextmanager
+def _as_sentence(name: str) -> Iterator[None]:
+    try:
+        yield
+    except (HsdError, KeyboardInterrupt):
+        raise
+    except Exception as error:
+        raise explain(name, error) from error
+
+
+def _give_back() -> None:
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()

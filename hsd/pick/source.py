@@ -1,0 +1,104 @@
+"""Where a model's files are: the embedded default, a local folder, a local GGUF file or the hub."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from hsd.errors import BadInput, ModelUnavailable
+from hsd.pick import embedded
+from hsd.records import Report, ShouldStop
+
+Kind = Literal["embedded", "folder", "gguf", "hub"]
+
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?")
+_PROBE_TIMEOUT_S = 3.0
+_PROBE_VALID_S = 60.0
+_last_probe: tuple[float, str | None] | None = None  # monotonic time, reason why the hub cannot be reached
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """`location` and `options` are what transformers' `from_pretrained` takes."""
+
+    name: str
+    kind: Kind
+    location: str
+    gguf_file: str | None = None
+
+    @property
+    def options(self) -> dict[str, object]:
+        """Arguments shared by every `from_pretrained`: no remote code ever, no network for local files."""
+        local = self.kind != "hub" or hub_problem() is not None
+        gguf = {"gguf_file": self.gguf_file} if self.gguf_file else {}
+        return {"trust_remote_code": False, "local_files_only": local, **gguf}
+
+
+def find_source(name: str) -> Source:
+    """Classify a model name without fetching anything. Raises `BadInput` or `ModelUnavailable`."""
+    name = name.strip()
+    if not name:
+        raise BadInput("The model name is empty; give smollm2-135m, a hub id such as Qwen/Qwen2.5-0.5B-Instruct, or a folder.")
+    if name == embedded.NAME:
+        return Source(name, "embedded", str(embedded.folder()))
+    try:
+        path = Path(name).expanduser()
+        is_dir, is_file = path.is_dir(), path.is_file()
+    except (OSError, ValueError, RuntimeError):
+        raise BadInput(f"“{name[:80]}” cannot be a path or a hub id; check its spelling.") from None
+    if is_dir:
+        _check_folder(path)
+        return Source(name, "folder", str(path))
+    if is_file and path.suffix.lower() == ".gguf":
+        return Source(name, "gguf", str(path.parent), path.name)
+    if is_file:
+        raise BadInput(f"“{name}” is a file; give the folder of a model, or a .gguf file.")
+    if _HUB_ID.fullmatch(name) and "--" not in name and ".." not in name:
+        return Source(name, "hub", name)
+    looks_local = name.startswith((".", "/", "~")) or "\\" in name
+    hint = "no such folder is here" if looks_local else "it is neither a folder here nor a hub id of the form owner/name"
+    raise ModelUnavailable(f"“{name[:80]}” cannot be found: {hint}; check its spelling.")
+
+
+def prepare(source: Source, report: Report | None, should_stop: ShouldStop | None) -> None:
+    """Make the embedded model's files on first use; nothing to do for the others."""
+    if source.kind == "embedded":
+        embedded.ensure(report, should_stop)
+
+
+def hub_problem() -> str | None:
+    """None when the hub answers, else why not. Asked at most once a minute and for at most three seconds, since
+    huggingface_hub itself retries for more than twenty."""
+    global _last_probe
+    now = time.monotonic()
+    if _last_probe is None or now - _last_probe[0] > _PROBE_VALID_S:
+        _last_probe = (now, _probe())
+    return _last_probe[1]
+
+
+def _probe() -> str | None:
+    from huggingface_hub import constants
+    from huggingface_hub.utils import get_session
+
+    if constants.is_offline_mode():
+        return "offline mode is on (HF_HUB_OFFLINE)"
+    try:
+        get_session().head(constants.ENDPOINT, timeout=_PROBE_TIMEOUT_S)
+    except Exception as error:  # any transport error of any HTTP library means the same here
+        return f"{constants.ENDPOINT} cannot be reached ({str(error)[:100] or type(error).__name__})"
+    return None
+
+
+def _check_folder(path: Path) -> None:
+    if not (path / "config.json").is_file():
+        ggufs = sorted(path.glob("*.gguf"))
+        hint = f"; it holds {ggufs[0].name}, name that file itself" if ggufs else "; give the folder that save_pretrained wrote"
+        raise ModelUnavailable(f"The folder {path} has no config.json{hint}.")
+    if any(path.glob("*.safetensors")):
+        return
+    if any(path.glob("*.bin")) or any(path.glob("*.pt")) or any(path.glob("*.pth")):
+        raise ModelUnavailable(f"The folder {path} holds pickled weights only, which can run code; convert them to safetensors first.")
+    raise ModelUnavailable(f"The folder {path} has a configuration but no weights (*.safetensors); copy or download the model again.")
