@@ -1,0 +1,77 @@
+"""`python -m hsd plan`: from a measurement file to a plan file."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from hsd.errors import BadInput
+from hsd.measure.record import Measurement
+from hsd.plan.planner import plan
+from hsd.plan.record import Plan
+from hsd.settings import MAX_DEPTH, MAX_THRESHOLD
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("measurement", type=Path, metavar="F", help="measurement file, made by `python -m hsd measure --out F`")
+    parser.add_argument("--out", type=Path, required=True, metavar="P", help="plan file to write")
+    parser.add_argument("--max-depth", type=int, default=MAX_DEPTH, metavar="n", help="most drafts below the target (default: %(default)s)")
+    parser.add_argument("--max-threshold", type=int, default=MAX_THRESHOLD, metavar="n", help="largest threshold (default: %(default)s)")
+    parser.add_argument("--memory-limit", type=float, metavar="GB", help="most memory of all models together, in GB (10⁹ bytes)")
+    parser.add_argument("--json", action="store_true", help="print the plan as one JSON object")
+
+
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """Plan, write the plan file, and return what it holds."""
+    limit = None
+    if args.memory_limit is not None:
+        if not args.memory_limit > 0:
+            raise BadInput(f"The memory limit is {args.memory_limit}; give a number of GB above 0.")
+        limit = int(args.memory_limit * 1e9)
+    found = plan(
+        Measurement.from_json(read_json(args.measurement)),
+        max_depth=args.max_depth,
+        max_threshold=args.max_threshold,
+        memory_limit_bytes=limit,
+    )
+    result = found.to_json()
+    try:
+        args.out.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"The plan could not be written to {args.out} ({error.strerror}); choose another --out.") from error
+    return result
+
+
+def describe(result: dict[str, Any]) -> str:
+    """The plan for people, some lines of text."""
+    found = Plan.from_json(result)
+    predicted = found.predicted_s_per_token
+    lines = [
+        f"Plan: {found.hierarchy}",
+        f"Predicted {_ms(predicted.best)} a token ({_ms(predicted.low)} to {_ms(predicted.high)}), "
+        f"{found.predicted_speedup:.2f} times as fast as {found.hierarchy.target} alone ({_ms(found.autoregressive_s_per_token)}).",
+        f"Measured on {found.environment.label()}, {found.sampling.label()}, {found.context_tokens} tokens of context. "
+        f"Ranked by the {'recorded traces' if found.ranked_by == 'trace' else 'exact expression'}.",
+        "",
+        f"{'predicted':>12}{'exact':>12}{'paper':>12}   hierarchy",
+    ]
+    for entry in found.alternatives:
+        figures = entry.predicted_s_per_token
+        lines.append(f"{_ms(figures.best):>12}{_ms(figures.exact):>12}{_ms(figures.paper):>12}   {entry.hierarchy}")
+    return "\n".join(lines)
+
+
+def read_json(path: Path) -> Any:
+    """A JSON file, or `BadInput` that says why it cannot be read."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read ({error.strerror}); give the file that `python -m hsd measure --out` wrote.") from error
+    except ValueError as error:
+        raise BadInput(f"{path} is not JSON ({error}); give the file that `python -m hsd measure --out` wrote.") from error
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1000:.3g} ms"

@@ -1,0 +1,157 @@
+"""The plan: the hierarchy with the least predicted seconds per token, and what it was chosen against (design §5)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hsd.errors import BadInput
+from hsd.measure.record import Measurement
+from hsd.plan.exact import exact_latency
+from hsd.plan.graph import build
+from hsd.plan.paper import paper_latency
+from hsd.plan.problem import Problem, from_measurement, require_pairs, widest_pass
+from hsd.plan.record import Alternative, Plan, Prediction
+from hsd.plan.search import Candidate, best_by_exact, descend
+from hsd.plan.trace import Positions, load, replay
+from hsd.plan.uncertainty import exact_interval, trace_interval
+from hsd.records import Hierarchy, Level
+from hsd.settings import MAX_DEPTH, MAX_THRESHOLD
+
+ALTERNATIVES = 12  # ranked hierarchies in a plan, the best of different chains of models
+REPLAYED_CHAINS = 12  # chains whose thresholds are refined once more by replaying the traces
+
+
+@dataclass(frozen=True, slots=True)
+class Predictor:
+    """One measurement, prepared to predict any hierarchy of its models with passes up to `widest` tokens."""
+
+    measurement: Measurement
+    problem: Problem
+    positions: Positions | None
+
+    @classmethod
+    def prepare(cls, measurement: Measurement, widest: int) -> Predictor:
+        problem = from_measurement(measurement, widest)
+        return cls(measurement, problem, load(measurement, problem))
+
+    @property
+    def ranked_by(self) -> str:
+        return "exact" if self.positions is None else "trace"
+
+    def seconds(self, chain: tuple[int, ...], thresholds: tuple[int, ...]) -> float:
+        """Seconds per token under the model that ranks."""
+        if self.positions is None:
+            return float(exact_latency(self.problem, chain, _one_case(thresholds)).total[0])
+        shares, overhead = replay(self.positions, self.problem, chain, thresholds).per_token(self.problem.overhead_s)
+        return float(shares.sum()) + overhead
+
+    def alternative(self, chain: tuple[int, ...], thresholds: tuple[int, ...]) -> Alternative:
+        """Every prediction of one hierarchy."""
+        problem = self.problem
+        exact = exact_latency(problem, chain, _one_case(thresholds))
+        shares, overhead, traced = exact.by_level[0], float(exact.overhead[0]), None
+        if self.positions is None:
+            low, high = exact_interval(self.measurement, problem, chain, thresholds)
+        else:
+            replayed = replay(self.positions, problem, chain, thresholds)
+            shares, overhead = replayed.per_token(problem.overhead_s)
+            traced = float(shares.sum()) + overhead
+            low, high = trace_interval(self.measurement, problem, chain, replayed)
+        best = float(exact.total[0]) if traced is None else traced
+        prediction = Prediction(
+            paper=paper_latency(problem, chain, thresholds),
+            exact=float(exact.total[0]),
+            low=min(low, best),
+            high=max(high, best),
+            trace=traced,
+        )
+        names = [problem.models[model] for model in chain]
+        levels = (*(Level(name, t) for name, t in zip(names, thresholds, strict=False)), Level(names[-1]))
+        by_model = {name: float(share) for name, share in zip(names, shares, strict=True)}
+        return Alternative(Hierarchy(levels), prediction, by_model, overhead)
+
+
+def predict(measurement: Measurement, hierarchy: Hierarchy) -> Alternative:
+    """Predicted seconds per token of one hierarchy; raises `BadInput` when a model or a pair of it was not measured."""
+    predictor = Predictor.prepare(measurement, sum(hierarchy.thresholds) + len(hierarchy.levels) + 2)
+    return predictor.alternative(predictor.problem.chain(hierarchy), hierarchy.thresholds)
+
+
+def plan(
+    measurement: Measurement,
+    *,
+    max_depth: int = MAX_DEPTH,
+    max_threshold: int = MAX_THRESHOLD,
+    memory_limit_bytes: int | None = None,
+) -> Plan:
+    """The hierarchy with the least predicted seconds per token among all with at most `max_depth` drafts and thresholds up to
+    `max_threshold` whose models fit in `memory_limit_bytes` together.
+
+    Ranked by replaying the traces where they were recorded, by the exact expression otherwise; `Plan.ranked_by` says which.
+    "No draft" and the best single draft always compete. Raises `BadInput` naming what the measurement lacks.
+    """
+    _check_limits(max_depth, max_threshold)
+    predictor = Predictor.prepare(measurement, widest_pass(max_depth, max_threshold))
+    require_pairs(predictor.problem)
+    _check_memory(predictor.problem, memory_limit_bytes)
+    return plan_with(predictor, max_depth, max_threshold, memory_limit_bytes)
+
+
+def plan_with(predictor: Predictor, max_depth: int, max_threshold: int, memory_limit_bytes: int | None = None) -> Plan:
+    """The plan over whatever pairs `predictor` knows; `plan` is the checked entrance."""
+    problem, measurement = predictor.problem, predictor.measurement
+    graph = build(problem, max_threshold)
+    ranked = _ranked(predictor, best_by_exact(graph, max_depth, memory_limit_bytes), max_threshold)
+    alone = next(candidate for candidate in ranked if not candidate.thresholds)
+    single = next((candidate for candidate in ranked if len(candidate.thresholds) == 1), None)
+    shown = ranked[:ALTERNATIVES]
+    shown += [candidate for candidate in (single, alone) if candidate is not None and candidate not in shown]
+    alternatives = tuple(predictor.alternative(candidate.chain, candidate.thresholds) for candidate in shown)
+    return Plan(
+        hierarchy=alternatives[0].hierarchy,
+        predicted_s_per_token=alternatives[0].predicted_s_per_token,
+        autoregressive_s_per_token=alternatives[shown.index(alone)].predicted_s_per_token.best,
+        best_single_draft=None if single is None else alternatives[shown.index(single)],
+        alternatives=alternatives,
+        candidates=problem.models,
+        sampling=measurement.sampling,
+        environment=measurement.environment,
+        context_tokens=measurement.context_tokens,
+        ranked_by=predictor.ranked_by,
+    )
+
+
+def _ranked(predictor: Predictor, found: list[Candidate], max_threshold: int) -> list[Candidate]:
+    """Candidates by the model that ranks, best first; equal ones with fewer drafts first."""
+    if predictor.positions is not None:
+        replayed = []
+        for rank, candidate in enumerate(found):
+            if rank < REPLAYED_CHAINS or len(candidate.chain) <= 2:
+                chain = candidate.chain
+                replayed.append(descend(lambda t, chain=chain: predictor.seconds(chain, t), candidate, predictor.problem, max_threshold))
+        found = replayed
+    return sorted(found, key=lambda candidate: (candidate.seconds, len(candidate.chain), candidate))
+
+
+def _one_case(thresholds: tuple[int, ...]) -> np.ndarray:
+    return np.array(thresholds, np.int64).reshape(1, -1)
+
+
+def _check_limits(max_depth: int, max_threshold: int) -> None:
+    if not isinstance(max_depth, int) or max_depth < 0:
+        raise BadInput(f"The maximum depth is {max_depth!r}; give the largest number of drafts, 0 or more.")
+    if not isinstance(max_threshold, int) or max_threshold < 1:
+        raise BadInput(f"The maximum threshold is {max_threshold!r}; give a whole number of at least 1.")
+
+
+def _check_memory(problem: Problem, limit: int | None) -> None:
+    if limit is None:
+        return
+    for name, size in zip(problem.models, problem.memory_bytes, strict=True):
+        if size is None:
+            raise BadInput(f"The memory of {name} was not measured, so a memory limit cannot be kept; measure again.")
+    if problem.memory_bytes[problem.target] > limit:
+        need, have = problem.memory_bytes[problem.target] / 1e9, limit / 1e9
+        raise BadInput(f"{problem.models[-1]} alone needs {need:.2f} GB, more than the limit of {have:.2f} GB; raise the limit.")

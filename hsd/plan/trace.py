@@ -1,0 +1,205 @@
+"""Latency predicted by replaying the recorded positions of real text through a hierarchy (design §4, last paragraph).
+
+The recorded text is the target's own, so it is known at every position which neighbours agree there. In greedy decoding a block of
+level i consists of M_i's own argmaxes; as long as the block follows the recorded text, the next level therefore keeps its token at
+position t exactly when the pair agreed at t, whoever drafted below. So acceptance varies with the text, and a token that was hard for
+one pair is hard for the next: neither is assumed away. What is not known is how levels agree *after* a block left the text (it will be
+rejected there by a larger model, but until then more rounds are made): the pair's record at the same position stands in. For a sampled
+text the record is a probability per position; it is drawn, with a fixed seed, independently for each pair.
+
+The replay also counts what a pass must catch up: a level whose cache lacks the last tokens feeds them with its next pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hsd.measure.record import Measurement
+from hsd.plan.problem import Array, Problem
+
+Ints = NDArray[np.int64]
+
+SEED = 0
+POSITIONS = 4000  # a sampled record is drawn several times until about so many positions are replayed
+MOST_DRAWS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """All recorded positions in one row, text after text; each text is read as a circle, so that none ends inside a block."""
+
+    start: Ints  # (P,) index where the text of a position begins
+    length: Ints  # (P,) tokens of that text
+    texts: tuple[tuple[int, int, int], ...]  # (begin, tokens, prompt) of each text; a prompt drawn twice has two
+    prompts: int
+    run: dict[tuple[int, int], Ints]  # [draft, verifier]: (P,) accepted tokens in a row from here
+    offers: dict[tuple[int, int], tuple[Ints, Ints]]  # [proposer, verifier]: drafted (P,) and accepted (P,)
+    blocks: dict[tuple[int, ...], Blocks] = field(default_factory=dict)  # replayed lower levels, reused by hierarchies that share them
+
+    def step(self, count: Ints) -> Ints:
+        """Index reached from every position after `count` (P,) tokens."""
+        here = np.arange(self.start.size)
+        return self.start + (here - self.start + count) % self.length
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """What a level hands up when asked at each position; the rows of 2-d arrays are the levels up to this one."""
+
+    count: Ints  # (P,) tokens of the block
+    seconds: Array  # (i+1, P) by level, when no level has anything to catch up
+    cached: Ints  # (i+1, P) tokens of the block that each level's cache holds afterwards
+    first: Ints  # (i+1, P) tokens in each level's first pass, what it catches up not counted
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """Sums over each prompt's text."""
+
+    seconds: Array  # (prompts, K+1) by level
+    rounds: Array  # (prompts,) target rounds
+    tokens: Array  # (prompts,) committed
+
+    def per_token(self, overhead_s: float) -> tuple[Array, float]:
+        """Seconds per token by level (K+1,), and those outside of forward passes."""
+        tokens = self.tokens.sum()
+        return self.seconds.sum(axis=0) / tokens, overhead_s * float(self.rounds.sum() / tokens)
+
+
+def covers(measurement: Measurement) -> bool:
+    """Whether every measured pair was recorded at every position, so that all hierarchies can be ranked by replaying."""
+    pairs = [(draft, verifier) for draft, row in measurement.acceptance.items() for verifier in row if draft not in measurement.block_gains]
+    offers = [(draft, verifier) for draft, row in measurement.block_gains.items() for verifier in row]
+    return bool(measurement.traces) and all(
+        trace.tokens > 0
+        and all(len(trace.accept.get(draft, {}).get(verifier, ())) == trace.tokens for draft, verifier in pairs)
+        and all(len(trace.proposals.get(draft, {}).get(verifier, ())) == trace.tokens for draft, verifier in offers)
+        for trace in measurement.traces
+    )
+
+
+def load(measurement: Measurement, problem: Problem) -> Positions | None:
+    """The recorded positions of every known pair, or None where they were not recorded."""
+    if not covers(measurement):
+        return None
+    traces, models = measurement.traces, problem.models
+    pairs = [(i, j) for j in range(len(models)) for i in range(j) if problem.known(i, j) and not problem.proposer[i]]
+    sampled = any(0 < value < 1 for trace in traces for i, j in pairs for value in trace.accept[models[i]][models[j]])
+    recorded = sum(trace.tokens for trace in traces)
+    draws = min(MOST_DRAWS, max(1, POSITIONS // recorded)) if sampled else 1
+    lengths = np.array([trace.tokens for trace in traces] * draws)
+    begins = np.concatenate([[0], np.cumsum(lengths)[:-1]])
+    texts = tuple((int(begin), int(n), t % len(traces)) for t, (begin, n) in enumerate(zip(begins, lengths, strict=True)))
+    random = np.random.default_rng(SEED)
+    run = {}
+    for i, j in pairs:
+        kept = np.concatenate([np.asarray(trace.accept[models[i]][models[j]]) for trace in traces] * draws)
+        run[i, j] = _runs(random.random(kept.size) < kept, texts)
+    offers = {}
+    for i, j in problem.gains:
+        pair = np.concatenate([np.asarray(trace.proposals[models[i]][models[j]], np.int64).reshape(-1, 2) for trace in traces] * draws)
+        offers[i, j] = (pair[:, 0], pair[:, 1])
+    return Positions(np.repeat(begins, lengths), np.repeat(lengths, lengths), texts, len(traces), run, offers)
+
+
+def replay(positions: Positions, problem: Problem, chain: Sequence[int], thresholds: Sequence[int]) -> Replayed:
+    """Decode every recorded text with `chain` (smallest first, target last) and `thresholds`, and add up seconds and tokens."""
+    if len(chain) == 1:
+        rounds = np.bincount([prompt for _, _, prompt in positions.texts], [n for _, n, _ in positions.texts])
+        return Replayed(rounds[:, None] * problem.cost_s[chain[0], 1], rounds, rounds)
+    below = _hand_up(positions, problem, tuple(chain[:-1]), tuple(thresholds))
+    one = _Round(positions, problem, chain, below)
+    after = one.after.tolist()
+    visited, previous, prompt = [], [], []
+    for begin, n, owner in positions.texts:
+        at, last, done, gain = begin, -1, 0, one.gain
+        while done < n:
+            visited.append(at)
+            previous.append(last)
+            prompt.append(owner)
+            done += int(gain[at])
+            at, last = after[at], at
+    here, before, owner = np.array(visited), np.array(previous), np.array(prompt)
+    seconds = one.seconds(here, before)
+    by_prompt = [np.bincount(owner, row, positions.prompts) for row in seconds]
+    tokens = np.bincount(owner, one.gain[here], positions.prompts)
+    return Replayed(np.array(by_prompt).T, np.bincount(owner, minlength=positions.prompts).astype(float), tokens)
+
+
+class _Round:
+    """One round of the top level of `chain`, from every position."""
+
+    def __init__(self, positions: Positions, problem: Problem, chain: Sequence[int], below: Blocks) -> None:
+        self.below = below
+        self.costs = [None if problem.proposer[model] else problem.cost_s[model] for model in chain]
+        pair = (chain[-2], chain[-1])
+        kept = positions.offers[pair][1] if problem.proposer[pair[0]] else positions.run[pair]
+        accepted = np.minimum(kept, below.count)
+        self.gain: Ints = accepted + 1
+        self.after = positions.step(self.gain)
+        self.cached = np.minimum(below.cached, accepted)  # a rejection crops the caches below
+        self.lag = self.gain - self.cached  # what the next pass of each lower level must feed before drafting goes on, at least 1
+        self.verify_s = self.costs[-1][below.count + 1]
+
+    def seconds(self, here: Ints, before: Ints) -> Array:
+        """Seconds by level (levels, N) of rounds at `here` that follow rounds at `before` (−1: none, nothing to catch up)."""
+        below = self.below.seconds[:, here]
+        follows = before >= 0
+        for level, cost in enumerate(self.costs[:-1]):
+            if cost is not None:
+                first = self.below.first[level, here[follows]]
+                below[level, follows] += cost[first + self.lag[level, before[follows]]] - cost[first + 1]
+        return np.vstack([below, self.verify_s[here]])
+
+
+def _hand_up(positions: Positions, problem: Problem, chain: tuple[int, ...], thresholds: tuple[int, ...]) -> Blocks:
+    """Blocks of the top level of `chain`, whose own threshold is the last of `thresholds`, from every position."""
+    key = (*chain, *thresholds)
+    if key not in positions.blocks:
+        positions.blocks[key] = (
+            _bottom(positions, problem, chain, thresholds) if len(chain) == 1 else _level(positions, problem, chain, thresholds)
+        )
+    return positions.blocks[key]
+
+
+def _bottom(positions: Positions, problem: Problem, chain: tuple[int, ...], thresholds: tuple[int, ...]) -> Blocks:
+    model, size = chain[0], positions.start.size
+    if problem.proposer[model]:
+        offered = next(offer for (draft, _), offer in positions.offers.items() if draft == model)[0]
+        count = np.minimum(offered, thresholds[0])
+        nothing = np.zeros((1, size), np.int64)
+        return Blocks(count, np.full((1, size), problem.call_s[model]), nothing, nothing)
+    count = np.full(size, thresholds[0])
+    seconds = np.full((1, size), thresholds[0] * problem.cost_s[model, 1])
+    return Blocks(count, seconds, (count - 1)[None], np.zeros((1, size), np.int64))
+
+
+def _level(positions: Positions, problem: Problem, chain: tuple[int, ...], thresholds: tuple[int, ...]) -> Blocks:
+    below = _hand_up(positions, problem, chain[:-1], thresholds[:-1])
+    one = _Round(positions, problem, chain, below)
+    levels, size = len(chain), positions.start.size
+    count, seconds, cached = np.zeros(size, np.int64), np.zeros((levels, size)), np.zeros((levels, size), np.int64)
+    active, here, before = np.arange(size), np.arange(size), np.full(size, -1)
+    while active.size:
+        seconds[:, active] += one.seconds(here, before)
+        cached[:-1, active] = count[active] + one.cached[:, here]
+        count[active] += one.gain[here]
+        unfilled = count[active] < thresholds[-1]
+        active, here, before = active[unfilled], one.after[here[unfilled]], here[unfilled]
+    cached[-1] = count - 1
+    return Blocks(count, seconds, cached, np.vstack([below.first, below.count]))
+
+
+def _runs(kept: NDArray[np.bool_], texts: Sequence[tuple[int, int, int]]) -> Ints:
+    """Accepted positions in a row from each one on, around the circle of its text; a text without rejection counts as endless."""
+    runs = np.empty(kept.size, np.int64)
+    for begin, n, _ in texts:
+        twice = np.tile(kept[begin : begin + n], 2)
+        next_rejection = np.where(twice, np.iinfo(np.int64).max // 2, np.arange(2 * n))
+        next_rejection = np.minimum.accumulate(next_rejection[::-1])[::-1]
+        runs[begin : begin + n] = next_rejection[:n] - np.arange(n)
+    return runs
