@@ -9,8 +9,7 @@ import psutil
 import torch
 from transformers import AutoModelForCausalLM, PretrainedConfig
 
-from hsd.pick import embedded
-from hsd.pick.source import find_source
+from hsd.settings import INT4_GROUP_SIZE
 
 _HEADROOM = 0.9  # share of the free memory that may be planned for; the rest is activations and fragmentation
 _NO_LIMIT = 1 << 62
@@ -57,8 +56,9 @@ def free_bytes(device: torch.device) -> int:
     return min(psutil.virtual_memory().available, _container_free_bytes())
 
 
-def fits(needed_bytes: int, device: torch.device) -> bool:
-    return needed_bytes <= free_bytes(device) * _HEADROOM
+def usable_bytes(device: torch.device) -> int:
+    """Free bytes less a reserve for activations."""
+    return int(free_bytes(device) * _HEADROOM)
 
 
 def gb(count: int) -> str:
@@ -83,10 +83,10 @@ def _container_free_bytes(root: Path = Path("/sys/fs/cgroup")) -> int:
     return _NO_LIMIT
 
 
-def weight_bytes(name: str, dtype: torch.dtype) -> int:
-    """Bytes of the weights of a model whose configuration is at hand; raises as `load_config` does."""
-    from hsd.pick.load import load_config
+def derived_bytes(spec: str, target: Footprint) -> int:
+    """Bytes that a draft made from the target adds: packed weights at 8 or 5 bits each, the rest is shared.
 
-    if find_source(name).kind == "embedded":
-        return embedded.PARAMETERS * dtype.itemsize
-    return footprint(load_config(name), dtype).weight_bytes
+    int4 keeps a 16-bit scale and zero point for each group of 32 weights: 4 + 32/32 = 5 bits.
+    """
+    per_parameter = {"quantized:int8": 1.0, "quantized:int4": 0.5 + 4 / INT4_GROUP_SIZE}.get(spec, 0.0)
+    return int(target.parameters * per_parameter)

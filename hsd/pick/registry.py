@@ -18,9 +18,11 @@ from hsd.models.build import build_network, derive, is_derived
 from hsd.models.network import Network, Proposer
 from hsd.pick import vocabulary
 from hsd.pick.device import choose_device, choose_dtype, environment
+from hsd.pick.facts import facts_of
 from hsd.pick.failures import explain
 from hsd.pick.load import Loaded, load, load_tokenizer
-from hsd.pick.memory import fits, free_bytes, gb, weight_bytes
+from hsd.pick.memory import derived_bytes, free_bytes, gb, usable_bytes
+from hsd.pick.source import find_source, prepare
 from hsd.records import Environment, Progress, Report, ShouldStop
 
 _POLL_S = 0.2
@@ -186,6 +188,7 @@ class Registry:
         place = (str(device), str(dtype))
         if is_derived(name):
             return self._take((name, target, *place), taken, lambda: self._derive(name, base, report))
+        prepare(find_source(name), report, should_stop)
         # The tokenizers are compared first: no weight of an unusable draft is fetched or loaded.
         match = vocabulary.compare(base.loaded.tokenizer, load_tokenizer(name))
         if not match.compatible:
@@ -193,7 +196,7 @@ class Registry:
         return self._take((name, "", *place), taken, lambda: self._load(name, device, dtype, report, should_stop))
 
     def _load(self, name: str, device: torch.device, dtype: torch.dtype, report: Report, should_stop: ShouldStop) -> _Entry:
-        self._make_room(name, weight_bytes(name, dtype), device)
+        self._make_room(name, facts_of(name).footprint(dtype).weight_bytes, device)
         loaded = load(name, device=device, dtype=dtype, report=report, should_stop=should_stop)
         with _as_sentence(name):
             return _Entry(build_network(name, loaded.module), loaded)
@@ -201,6 +204,8 @@ class Registry:
     def _derive(self, name: str, base: _Entry, report: Report) -> _Entry:
         assert base.loaded is not None
         report(Progress("prepare draft", 0, 1, message=name))
+        size = facts_of(base.loaded.name).footprint(base.loaded.module.dtype)
+        self._make_room(name, derived_bytes(name, size), base.loaded.module.device)
         with _as_sentence(name):
             entry = _Entry(derive(name, base.network, base.loaded.module), None)
         report(Progress("prepare draft", 1, 1, message=name))
@@ -208,7 +213,7 @@ class Registry:
 
     def _make_room(self, name: str, needed: int, device: torch.device) -> None:
         """Drop unused models, least recently used first, until `needed` bytes fit."""
-        while not fits(needed, device):
+        while needed > usable_bytes(device):
             with self._state:
                 unused = [
                     (entry.last_used, key) for key, entry in self._entries.items() if key[2] == str(device) and not self._used(key, entry)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from hsd.errors import BadInput, ModelUnavailable
+from hsd.errors import BadInput, HsdError, ModelUnavailable
 from hsd.pick import embedded
 from hsd.records import Report, ShouldStop
 
@@ -32,7 +33,7 @@ class Source:
     @property
     def options(self) -> dict[str, object]:
         """Arguments shared by every `from_pretrained`: no remote code ever, no network for local files."""
-        local = self.kind != "hub" or hub_problem() is not None
+        local = self.kind != "hub" or _is_cached(self.location) or hub_problem() is not None
         gguf = {"gguf_file": self.gguf_file} if self.gguf_file else {}
         return {"trust_remote_code": False, "local_files_only": local, **gguf}
 
@@ -67,6 +68,50 @@ def prepare(source: Source, report: Report | None, should_stop: ShouldStop | Non
     """Make the embedded model's files on first use; nothing to do for the others."""
     if source.kind == "embedded":
         embedded.ensure(report, should_stop)
+
+
+@dataclass(frozen=True, slots=True)
+class Availability:
+    ready: bool  # everything is on this machine
+    files: bool  # configuration and tokenizer are on this machine
+    problem: str  # why it can be neither loaded nor fetched; empty when it can
+
+
+def availability(name: str) -> Availability:
+    """Where a model stands, without fetching it."""
+    try:
+        source = find_source(name)
+    except HsdError as error:
+        return Availability(False, False, str(error))
+    if source.kind == "embedded":
+        ready = embedded.is_ready()
+        return Availability(ready, ready, "")
+    if source.kind != "hub":
+        return Availability(True, True, "")
+    if _is_cached(source.location):
+        return Availability(True, True, "")
+    problem = hub_problem()
+    return Availability(False, False, f"It is not on this machine and {problem}." if problem else "")
+
+
+def _is_cached(hub_id: str) -> bool:
+    """Configuration and every safetensors file of a hub model are in the hub's cache."""
+    from huggingface_hub import try_to_load_from_cache
+
+    def cached(file: str) -> str | None:
+        path = try_to_load_from_cache(hub_id, file)
+        return path if isinstance(path, str) else None
+
+    if not cached("config.json"):
+        return False
+    index = cached("model.safetensors.index.json")
+    if not index:
+        return cached("model.safetensors") is not None
+    try:
+        shards = set(json.loads(Path(index).read_text())["weight_map"].values())
+    except (OSError, ValueError, KeyError, AttributeError):
+        return False
+    return all(cached(shard) for shard in shards)
 
 
 def hub_problem() -> str | None:
