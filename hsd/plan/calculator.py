@@ -12,6 +12,28 @@ from hsd.errors import BadInput
 from hsd.measure.record import Acceptance, Measurement, PromptSetInfo
 from hsd.records import Environment, Estimate, Sampling
 
+# Worked examples, milliseconds and rates that show the two cases; made up, not measured.
+EXAMPLES = {
+    "A third model lowers the latency": """\
+model,  cost, medium, large
+small,     1,    0.7,   0.6
+medium,    4,       ,   0.8
+large,    20,       ,
+""",
+    "A third model does not help": """\
+model,  cost, medium, large
+small,     2,    0.7,  0.65
+medium,   10,       ,  0.75
+large,    20,       ,
+""",
+    "Wide passes cost more": """\
+model,  cost, cost 8, medium, large
+small,     1,    1.2,    0.7,   0.6
+medium,    4,      8,       ,   0.8
+large,    20,     30,       ,
+""",
+}
+
 
 def typed_measurement(
     costs: Mapping[str, float | Mapping[int, float]],
@@ -25,11 +47,17 @@ def typed_measurement(
     names the first number that is missing or impossible.
     """
     models = tuple(costs)
+    if any(not model for model in models):
+        raise BadInput("A model has no name; name each.")
     if len(models) < 2:
         raise BadInput("Give the costs of at least two models, smallest first; the last one is the target.")
+    if not 0 <= _number(overhead_s, "The overhead") < float("inf"):
+        raise BadInput(f"The overhead is {overhead_s:g}; it is a number of seconds per target round, 0 or more.")
     cost_s = {}
     for model, given in costs.items():
         by_width = given if isinstance(given, Mapping) else {1: given}
+        if 1 not in by_width:
+            raise BadInput(f"The cost of {model} is missing; give the time of a pass of one token.")
         cost_s[model] = {width: _exactly(_number(cost, f"The cost of {model}")) for width, cost in by_width.items()}
         if any(cost.median < 0 for cost in cost_s[model].values()):
             raise BadInput(f"A cost of {model} is negative; a cost is a number of seconds, 0 or more.")
@@ -66,25 +94,41 @@ def typed_measurement(
 def from_csv(text: str) -> Measurement:
     """Read a pasted table: a header `model, cost, <names>`, one row per model, smallest first, target last.
 
-    The cell of row i under the name of a larger model j is the acceptance of i at j; costs are in milliseconds. Commas, semicolons or tabs.
+    The cell of row i under the name of a larger model j is the acceptance of i at j. Costs are milliseconds of a pass of one token;
+    a further column `cost 8` gives those of a pass of 8. Columns are split by commas, semicolons or tabs. Raises `BadInput`.
     """
-    rows = [row for row in csv.reader(io.StringIO(text.strip()), delimiter=_delimiter(text)) if any(cell.strip() for cell in row)]
-    if len(rows) < 3:
+    try:
+        rows = [[cell.strip() for cell in row] for row in csv.reader(io.StringIO(text.strip()), delimiter=_delimiter(text))]
+    except csv.Error as error:
+        raise BadInput(f"The table cannot be read ({error}); write one row per model, cells split by commas.") from error
+    rows = [row for row in rows if any(row)]
+    if len(rows) < 3 or rows[0][0].lower() != "model":
         raise BadInput("The table needs a header (model, cost, names of the models) and a row for each of at least two models.")
-    header = [cell.strip() for cell in rows[0]]
-    costs: dict[str, float] = {}
+    widths = {column: _width(name) for column, name in enumerate(rows[0]) if name.lower().startswith("cost")}
+    costs: dict[str, dict[int, float]] = {}
     acceptance = {}
-    for number, row in enumerate(rows[1:], start=2):
-        cells = [cell.strip() for cell in row]
-        if len(cells) < 2 or not cells[0]:
-            raise BadInput(f"Line {number} of the table has no model and cost; write for example small, 2.5, 0.7.")
-        if cells[0] in costs:
-            raise BadInput(f"{cells[0]} has two rows in the table; give each model one.")
-        costs[cells[0]] = _number(cells[1], f"The cost of {cells[0]}") / 1000
-        for verifier, cell in zip(header[2:], cells[2:], strict=False):
-            if cell not in ("", "-", "–"):
-                acceptance[cells[0], verifier] = _number(cell, f"The acceptance of {cells[0]} at {verifier}")
+    for model, *cells in rows[1:]:
+        if model in costs:
+            raise BadInput(f"{model} has two rows in the table; give each model one.")
+        costs[model] = {}
+        for column, cell in enumerate(cells, start=1):
+            if cell in ("", "-", "–"):
+                continue
+            if column in widths:
+                costs[model][widths[column]] = _number(cell, f"The cost of {model}") / 1000
+            elif column < len(rows[0]):
+                verifier = rows[0][column]
+                acceptance[model, verifier] = _number(cell, f"The acceptance of {model} at {verifier}")
+            else:
+                raise BadInput(f"The row of {model} has more cells than the header has names.")
     return typed_measurement(costs, acceptance)
+
+
+def _width(header: str) -> int:
+    digits = header[len("cost") :].strip() or "1"
+    if not digits.isdecimal() or int(digits) < 1:
+        raise BadInput(f"“{header}” is no cost column; write cost, or cost 8 for a pass of 8 tokens.")
+    return int(digits)
 
 
 def _delimiter(text: str) -> str:

@@ -106,8 +106,7 @@ def plan_with(predictor: Predictor, max_depth: int, max_threshold: int, memory_l
     ranked = _ranked(predictor, best_by_exact(graph, max_depth, memory_limit_bytes), max_threshold)
     alone = next(candidate for candidate in ranked if not candidate.thresholds)
     single = next((candidate for candidate in ranked if len(candidate.thresholds) == 1), None)
-    shown = ranked[:ALTERNATIVES]
-    shown += [candidate for candidate in (single, alone) if candidate is not None and candidate not in shown]
+    shown = [candidate for rank, candidate in enumerate(ranked) if rank < ALTERNATIVES or candidate in (single, alone)]
     alternatives = tuple(predictor.alternative(candidate.chain, candidate.thresholds) for candidate in shown)
     return Plan(
         hierarchy=alternatives[0].hierarchy,

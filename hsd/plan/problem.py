@@ -75,7 +75,7 @@ def unmeasured_pair(draft: str, verifier: str) -> BadInput:
 
 def widest_pass(max_depth: int, max_threshold: int) -> int:
     """Widest forward pass the hierarchies of a search can ask for: the longest block, one token more, and catching up."""
-    return max_depth * (max_threshold + 1) + 2
+    return max(1, max_depth) * (max_threshold + 1) + 2
 
 
 def from_measurement(measurement: Measurement, widest: int) -> Problem:
