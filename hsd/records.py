@@ -55,6 +55,9 @@ class Sampling:
         return ", ".join(parts)
 
 
+GREEDY = Sampling()
+
+
 @dataclass(frozen=True, slots=True)
 class Environment:
     """Where numbers were made; stamped on every file and shown beside every figure."""

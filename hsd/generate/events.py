@@ -25,8 +25,8 @@ class TokenEvent:
 class RoundEvent:
     """One round of one level: a block from below plus one forward pass that verified it.
 
-    The bottom level's autoregressive draft is one round with `drafted = accepted = len(token_ids)` and no
-    `next_token_id`; a level without drafts below it has `drafted = 0`.
+    A model with nothing below it, or nothing offered from below, takes an ordinary step: `drafted = 0` and the next
+    token is its bonus. A draft without weights (prompt lookup) proposes in one round of width 0 that has no next token.
     """
 
     round: int  # target round it belongs to, from 0
@@ -57,7 +57,8 @@ class EndEvent:
     """The last event of every run. `token_ids` holds committed tokens after the final cut."""
 
     reason: EndReason
-    text: str
+    text: str  # the texts of all token events joined, and `tail`
+    tail: str  # held back with the last tokens: the bytes of a character that never became complete
     token_ids: tuple[int, ...]
     prefill_s: float
     decode_s: float

@@ -35,12 +35,18 @@ class Network(Protocol):
     def forward(self, token_ids: torch.Tensor, cache: Cache, num_logits: int) -> torch.Tensor:
         """Feed `token_ids` (q,) int64 after `cache.length` tokens; logits (num_logits, vocab) of the last ones."""
 
+    def adopt(self, cache: Cache, other: Network, other_cache: Cache) -> bool:
+        """Take over the keys and values of another network's cache where they serve; whether that was possible."""
+
 
 @runtime_checkable
 class Proposer(Protocol):
     """A draft without weights: its distribution is one-hot on what it proposes (design §2)."""
 
     name: str
+
+    def fresh(self) -> Proposer:
+        """A copy without the memory of any text, for one generation."""
 
     def propose(self, token_ids: Sequence[int], count: int) -> list[int]:
         """At most `count` likely next tokens after `token_ids`, possibly none. Must not alter `token_ids`."""

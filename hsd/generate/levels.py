@@ -1,0 +1,140 @@
+"""A level of a running hierarchy: one model, its cache, and its place in the text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from hsd.errors import BadInput, LevelFault
+from hsd.models.network import Cache, Network, Proposer
+from hsd.records import Hierarchy
+
+# What a forward pass may raise; torch.OutOfMemoryError is a RuntimeError.
+FAULTS = (LevelFault, BadInput, RuntimeError, ValueError, IndexError, MemoryError)
+PREFILL_CHUNK = 256  # tokens of the prompt per forward pass: small enough to stop soon, large enough to be fast
+
+
+@dataclass(slots=True)
+class Text:
+    """The tokens so far. Above the committed ones lie those that the levels have drafted.
+
+    The three lists run in parallel: the token, the level whose sampling produced it, and the distribution (vocab,)
+    it was drawn from by the level that last kept it (`None`: one-hot, as for greedy and for prompt lookup).
+    """
+
+    token_ids: list[int]
+    origin: list[int] = field(default_factory=list)
+    probs: list[torch.Tensor | None] = field(default_factory=list)
+    committed: int = 0
+
+    def __post_init__(self) -> None:
+        self.origin = [-1] * len(self.token_ids)
+        self.probs = [None] * len(self.token_ids)
+        self.committed = len(self.token_ids)
+
+    def __len__(self) -> int:
+        return len(self.token_ids)
+
+    def push(self, token_id: int, origin: int, probs: torch.Tensor | None) -> None:
+        self.token_ids.append(token_id)
+        self.origin.append(origin)
+        self.probs.append(probs)
+
+    def truncate(self, length: int) -> None:
+        del self.token_ids[length:], self.origin[length:], self.probs[length:]
+
+
+@dataclass(slots=True)
+class NetworkLevel:
+    """A model that verifies. Its cache always holds a prefix of the text, so one number describes it."""
+
+    index: int
+    name: str
+    threshold: int | None
+    network: Network
+    cache: Cache
+    vocab: int  # token ids from here on are padding, or unknown to a level above
+    dropped: bool = False
+
+    def feed(self, text: Text, num_logits: int) -> tuple[torch.Tensor, int]:
+        """One forward pass over everything the cache lacks: logits (num_logits, vocab) and the pass's width."""
+        self._check_context(len(text))
+        new = text.token_ids[self.cache.length :]
+        logits = self.network.forward(torch.tensor(new), self.cache, num_logits)
+        return logits[:, : self.vocab], len(new)
+
+    def prefill(self, text: Text, length: int, target: NetworkLevel, stop_if_asked: Callable[[], None]) -> None:
+        """Fill the cache with the first `length` tokens, by copying where the target's keys and values serve."""
+        self._check_context(length)
+        if self is not target and self.network.adopt(self.cache, target.network, target.cache):
+            return
+        for start in range(0, length, PREFILL_CHUNK):
+            stop_if_asked()
+            chunk = text.token_ids[start : min(start + PREFILL_CHUNK, length)]
+            self.network.forward(torch.tensor(chunk), self.cache, 1)
+
+    def rollback(self, length: int) -> None:
+        if self.cache.length > length:
+            self.cache.crop(length)
+
+    def _check_context(self, length: int) -> None:
+        if length > self.network.max_context:
+            raise LevelFault(f"The text is longer than the context of {self.name} ({self.network.max_context} tokens).")
+
+
+@dataclass(slots=True)
+class ProposerLevel:
+    """A draft without weights; stands at the bottom only."""
+
+    index: int
+    name: str
+    threshold: int
+    proposer: Proposer
+    dropped: bool = False
+
+    def rollback(self, length: int) -> None:
+        """Nothing to undo: it follows the text it is given."""
+
+
+LevelState = NetworkLevel | ProposerLevel
+
+
+def open_levels(networks: Mapping[str, Network | Proposer], hierarchy: Hierarchy, capacity: int) -> list[LevelState]:
+    """Fresh caches for `capacity` tokens over the shared weights, smallest model first."""
+    levels: list[LevelState] = []
+    vocab = networks[hierarchy.target].vocab_size
+    for index in reversed(range(len(hierarchy.levels))):
+        name, threshold = hierarchy.levels[index].model, hierarchy.levels[index].threshold
+        model = networks[name]
+        if isinstance(model, Network):
+            vocab = min(vocab, model.vocab_size)
+            levels.append(NetworkLevel(index, name, threshold, model, model.new_cache(capacity), vocab))
+        else:
+            levels.append(ProposerLevel(index, name, threshold, model.fresh()))
+    return levels[::-1]
+
+
+def check_request(networks: Mapping[str, Network | Proposer], hierarchy: Hierarchy, prompt_ids: Sequence[int], max_new_tokens: int) -> None:
+    """Raise `BadInput` for a run that cannot start, naming what is wrong and what to do."""
+    for position, level in enumerate(hierarchy.levels):
+        model = networks.get(level.model)
+        if model is None:
+            raise BadInput(f"{level.model} is in the hierarchy but was not loaded; loaded are {', '.join(networks)}.")
+        if position > 0 and not isinstance(model, Network):
+            raise BadInput(f"{level.model} cannot verify other drafts; put it first, at the bottom of the hierarchy.")
+    target = networks[hierarchy.target]
+    if not isinstance(target, Network):
+        raise BadInput(f"{hierarchy.target} is a draft without weights and cannot be the target.")
+    if max_new_tokens < 1:
+        raise BadInput(f"max_new_tokens is {max_new_tokens}; give at least 1.")
+    if not prompt_ids:
+        raise BadInput("The prompt is empty; type some text.")
+    if len(prompt_ids) >= target.max_context:
+        raise BadInput(
+            f"The prompt has {len(prompt_ids)} tokens, the context of {hierarchy.target} is {target.max_context}; shorten the prompt."
+        )
+    unknown = max(prompt_ids)
+    if unknown >= target.vocab_size:
+        raise BadInput(f"Token {unknown} is not in the vocabulary of {hierarchy.target} ({target.vocab_size} tokens).")

@@ -1,0 +1,77 @@
+"""From logits to the distribution every level shares: transformers' own processors, in transformers' own order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from transformers import (
+    LogitsProcessorList,
+    MinPLogitsWarper,
+    NoRepeatNGramLogitsProcessor,
+    RepetitionPenaltyLogitsProcessor,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
+
+from hsd.errors import LevelFault
+from hsd.records import Sampling
+
+
+class Transforms:
+    """The sampling settings as functions of logits and of the full context, drafted tokens included."""
+
+    def __init__(self, sampling: Sampling) -> None:
+        self.greedy = sampling.greedy
+        self._on_context = LogitsProcessorList()
+        self._on_row = LogitsProcessorList()
+        if sampling.repetition_penalty != 1:
+            self._on_context.append(RepetitionPenaltyLogitsProcessor(sampling.repetition_penalty))
+        if sampling.no_repeat_ngram_size:
+            self._on_context.append(NoRepeatNGramLogitsProcessor(sampling.no_repeat_ngram_size))
+        if not sampling.greedy:
+            self._on_row.append(TemperatureLogitsWarper(float(sampling.temperature)))
+            if sampling.top_k:
+                self._on_row.append(TopKLogitsWarper(sampling.top_k))
+            if sampling.top_p < 1:
+                self._on_row.append(TopPLogitsWarper(sampling.top_p))
+            if sampling.min_p:
+                self._on_row.append(MinPLogitsWarper(sampling.min_p))
+
+    @property
+    def needs_context(self) -> bool:
+        return bool(self._on_context)
+
+    def scores(self, logits: torch.Tensor, token_ids: Sequence[int]) -> torch.Tensor:
+        """Processed scores (n, vocab) of `logits` (n, vocab), whose row j follows `token_ids[: len - n + 1 + j]`."""
+        if self.needs_context:
+            num_rows = logits.shape[0]
+            full = torch.tensor(token_ids, device=logits.device)[None]  # (1, length)
+            ends = range(len(token_ids) - num_rows + 1, len(token_ids) + 1)
+            logits = torch.cat([self._on_context(full[:, :end], row[None].float()) for end, row in zip(ends, logits, strict=True)])
+        if self._on_row:
+            logits = self._on_row(None, logits.float())
+        return logits
+
+
+def choose(scores: torch.Tensor, model: str) -> list[int]:
+    """Argmax of each row of `scores` (n, vocab); one device synchronisation. Raises `LevelFault` for NaN or inf."""
+    values, choices = scores.max(-1)
+    maxima, token_ids = torch.stack((values.double(), choices.double())).tolist()
+    _check_finite(maxima, model)
+    return [int(token_id) for token_id in token_ids]
+
+
+def probabilities(scores: torch.Tensor, model: str) -> torch.Tensor:
+    """Distribution (n, vocab) float32 of each row of processed `scores`. Raises `LevelFault` for NaN or inf."""
+    scores = scores.float()
+    _check_finite(scores.amax(-1).tolist(), model)
+    return scores.softmax(-1)
+
+
+def _check_finite(row_maxima: list[float], model: str) -> None:
+    """NaN and +inf anywhere in a row surface in its maximum, and so does a row of −inf alone."""
+    if not all(map(math.isfinite, row_maxima)):
+        raise LevelFault(f"{model} gave logits that are not finite numbers (NaN or infinite); its weights or its precision are at fault.")

@@ -1,0 +1,267 @@
+"""A lean forward pass for Llama-like models: fused projections, preallocated caches, grouped attention.
+
+transformers' eager forward spends about as long on small operations as on matrix products when a pass is a few
+tokens wide. Here each layer is some fifteen operations, keys and values are written in place, rollback is a
+counter, and keys are never repeated for grouped queries. The module's own weights are used, without a copy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+import torch.nn.functional as F
+from transformers import PreTrainedModel
+
+from hsd.errors import BadInput
+from hsd.models.causal import context_limit
+from hsd.models.linear import DenseLinear, Linear, quantized_linear
+from hsd.models.network import Cache, Network
+
+LEAN_TYPES = ("llama", "mistral", "qwen2", "qwen3")
+_ROPE_TYPES = ("default", "llama3", "linear")  # others change with the length of the text
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    input_norm: torch.Tensor  # (hidden,)
+    qkv: Linear  # hidden -> (heads + 2 kv_heads) * head_dim
+    q_norm: torch.Tensor | None  # (head_dim,), Qwen3
+    k_norm: torch.Tensor | None
+    out: Linear  # heads * head_dim -> hidden
+    post_norm: torch.Tensor  # (hidden,)
+    gate_up: Linear  # hidden -> 2 * intermediate
+    down: Linear  # intermediate -> hidden
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    heads: int
+    kv_heads: int
+    head_dim: int
+    hidden: int
+    eps: float
+
+
+class StaticCache:
+    """Keys and values of every layer in one block of memory; the length is a number."""
+
+    __slots__ = ("capacity", "keys", "length", "values")
+
+    def __init__(self, num_layers: int, shape: Shape, capacity: int, dtype: torch.dtype, device: torch.device) -> None:
+        size = (num_layers, shape.kv_heads, capacity, shape.head_dim)
+        self.keys = torch.zeros(size, dtype=dtype, device=device)
+        self.values = torch.zeros(size, dtype=dtype, device=device)
+        self.capacity = capacity
+        self.length = 0
+
+    def crop(self, length: int) -> None:
+        self.length = min(self.length, length)
+
+
+class LeanNetwork:
+    """Behind the `Network` protocol; built from a transformers module, or derived from another lean network."""
+
+    def __init__(
+        self,
+        name: str,
+        layers: list[Layer],
+        embedding: torch.Tensor,
+        final_norm: torch.Tensor,
+        head: Linear,
+        shape: Shape,
+        rotary: tuple[torch.Tensor, torch.Tensor],
+        memory_bytes: int,
+        parent: LeanNetwork | None = None,  # the network this one was made from
+    ) -> None:
+        self.name = name
+        self.parent = parent
+        self.layers = layers
+        self.embedding = embedding  # (vocab, hidden)
+        self.final_norm = final_norm
+        self.head = head
+        self.shape = shape
+        self.cos, self.sin = rotary  # (max_context, head_dim); sin is negated in its first half
+        self.memory_bytes = memory_bytes
+        self.vocab_size = embedding.shape[0]
+        self.max_context = self.cos.shape[0]
+        self.device, self.dtype = embedding.device, embedding.dtype
+
+    def new_cache(self, capacity: int) -> StaticCache:
+        return StaticCache(len(self.layers), self.shape, min(capacity, self.max_context), self.dtype, self.device)
+
+    @torch.inference_mode()
+    def forward(self, token_ids: torch.Tensor, cache: StaticCache, num_logits: int) -> torch.Tensor:
+        """(q,) int64 -> logits (num_logits, vocab) of the last `num_logits` tokens, in the model's dtype."""
+        shape, start = self.shape, cache.length
+        width = token_ids.shape[0]
+        stop = start + width
+        if stop > cache.capacity:
+            raise BadInput(f"{self.name} holds {cache.capacity} tokens, the text needs {stop}.")
+        x = F.embedding(token_ids.to(self.device), self.embedding)  # (q, hidden)
+        cos = self.cos[start:stop, None]  # (q, 1, head_dim)
+        sin = self.sin[start:stop, None]
+        mask = _causal_mask(width, start, shape.heads // shape.kv_heads, x.dtype, x.device) if width > 1 else None
+        for index, layer in enumerate(self.layers):
+            h = F.rms_norm(x, (shape.hidden,), layer.input_norm, shape.eps)
+            attended = self._attend(layer, layer.qkv(h), cache.keys[index], cache.values[index], start, cos, sin, mask)
+            x = x + layer.out(attended)
+            h = F.rms_norm(x, (shape.hidden,), layer.post_norm, shape.eps)
+            gate, up = layer.gate_up(h).chunk(2, dim=-1)
+            x = x + layer.down(F.silu(gate) * up)
+        cache.length = stop
+        x = F.rms_norm(x[width - num_logits :], (shape.hidden,), self.final_norm, shape.eps)
+        return self.head(x)
+
+    def adopt(self, cache: StaticCache, other: Network, other_cache: Cache) -> bool:
+        """A draft made from the target may start from the target's own keys and values: any draft is lossless."""
+        if other is not self.parent:
+            return False
+        num_layers, length = len(self.layers), other_cache.length
+        cache.keys[:, :, :length] = other_cache.keys[:num_layers, :, :length]
+        cache.values[:, :, :length] = other_cache.values[:num_layers, :, :length]
+        cache.length = length
+        return True
+
+    def _attend(
+        self,
+        layer: Layer,
+        qkv: torch.Tensor,  # (q, (heads + 2 kv_heads) * head_dim)
+        keys: torch.Tensor,  # (kv_heads, capacity, head_dim)
+        values: torch.Tensor,
+        start: int,
+        cos: torch.Tensor,
+        sin: torch.Tensor,
+        mask: torch.Tensor | None,
+    ) -> torch.Tensor:
+        """Attention of the new tokens over the cache, (q, heads * head_dim)."""
+        shape, width = self.shape, qkv.shape[0]
+        stop = start + width
+        qkv = qkv.view(width, shape.heads + 2 * shape.kv_heads, shape.head_dim)
+        rotated = qkv[:, : shape.heads + shape.kv_heads]
+        if layer.q_norm is not None:
+            queries = F.rms_norm(rotated[:, : shape.heads], (shape.head_dim,), layer.q_norm, shape.eps)
+            rotated = torch.cat([queries, F.rms_norm(rotated[:, shape.heads :], (shape.head_dim,), layer.k_norm, shape.eps)], dim=1)
+        rotated = torch.addcmul(rotated * cos, rotated.roll(shape.head_dim // 2, -1), sin)
+        keys[:, start:stop] = rotated[:, shape.heads :].transpose(0, 1)
+        values[:, start:stop] = qkv[:, shape.heads + shape.kv_heads :].transpose(0, 1)
+        # Queries that share a key-value head become rows of one product: (1, kv_heads, q * group, head_dim).
+        group = shape.heads // shape.kv_heads
+        queries = rotated[:, : shape.heads].reshape(width, shape.kv_heads, group, shape.head_dim).transpose(0, 1)
+        queries = queries.reshape(1, shape.kv_heads, width * group, shape.head_dim)
+        attended = F.scaled_dot_product_attention(queries, keys[None, :, :stop], values[None, :, :stop], attn_mask=mask)
+        attended = attended.view(shape.kv_heads, width, group, shape.head_dim).transpose(0, 1)
+        return attended.reshape(width, shape.heads * shape.head_dim)
+
+
+def _causal_mask(width: int, start: int, group: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Additive mask (q * group, start + q): a new token sees the cache and the new tokens up to itself."""
+    future = torch.ones(width, start + width, dtype=torch.bool, device=device).triu(start + 1)
+    mask = torch.zeros(width, start + width, dtype=dtype, device=device).masked_fill_(future, float("-inf"))
+    return mask.repeat_interleave(group, dim=0)
+
+
+def supports_lean(module: PreTrainedModel) -> bool:
+    """Whether this architecture and configuration is what `LeanNetwork` computes."""
+    config = module.config
+    rope = getattr(config, "rope_parameters", None) or {}
+    return (
+        config.model_type in LEAN_TYPES
+        and type(module).__name__.endswith("ForCausalLM")
+        and getattr(config, "hidden_act", "") == "silu"
+        and rope.get("rope_type", "default") in _ROPE_TYPES
+        and not (getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True))
+        and set(getattr(config, "layer_types", None) or ["full_attention"]) == {"full_attention"}
+        and not getattr(config, "mlp_bias", False)
+        and all(type(layer.self_attn.q_proj) is torch.nn.Linear for layer in module.model.layers)
+    )
+
+
+def lean_network(name: str, module: PreTrainedModel) -> LeanNetwork:
+    """Fuse the projections of `module`, whose parameters become views of the fused weights: nothing is kept twice."""
+    model, config = module.model, module.config
+    first = model.layers[0].self_attn
+    shape = Shape(
+        heads=config.num_attention_heads,
+        kv_heads=config.num_key_value_heads,
+        head_dim=first.head_dim,
+        hidden=config.hidden_size,
+        eps=config.rms_norm_eps,
+    )
+    layers = []
+    for block in model.layers:
+        attention, mlp = block.self_attn, block.mlp
+        layers.append(
+            Layer(
+                input_norm=block.input_layernorm.weight.detach(),
+                qkv=_fuse(attention.q_proj, attention.k_proj, attention.v_proj),
+                q_norm=attention.q_norm.weight.detach() if hasattr(attention, "q_norm") else None,
+                k_norm=attention.k_norm.weight.detach() if hasattr(attention, "k_norm") else None,
+                out=_dense(attention.o_proj),
+                post_norm=block.post_attention_layernorm.weight.detach(),
+                gate_up=_fuse(mlp.gate_proj, mlp.up_proj),
+                down=_dense(mlp.down_proj),
+            )
+        )
+    return LeanNetwork(
+        name,
+        layers,
+        embedding=model.embed_tokens.weight.detach(),
+        final_norm=model.norm.weight.detach(),
+        head=_dense(module.lm_head),
+        shape=shape,
+        rotary=_rotary_tables(module),
+        memory_bytes=module.get_memory_footprint(),
+    )
+
+
+def quantized_copy(name: str, network: LeanNetwork, bits: int) -> LeanNetwork:
+    """A weight-only copy of `network` with `bits` bits that shares its embedding, norms and rotary tables."""
+    quantize = lambda linear: quantized_linear(linear.weight, linear.bias, bits)  # noqa: E731
+    layers = [
+        replace(layer, qkv=quantize(layer.qkv), out=quantize(layer.out), gate_up=quantize(layer.gate_up), down=quantize(layer.down))
+        for layer in network.layers
+    ]
+    head = quantize(network.head)
+    size = head.nbytes + sum(linear.nbytes for layer in layers for linear in (layer.qkv, layer.out, layer.gate_up, layer.down))
+    rotary = (network.cos, network.sin)
+    return LeanNetwork(name, layers, network.embedding, network.final_norm, head, network.shape, rotary, memory_bytes=size, parent=network)
+
+
+def early_exit_copy(name: str, network: LeanNetwork, num_layers: int) -> LeanNetwork:
+    """The first `num_layers` layers with the final norm and head; shares every weight."""
+    rotary = (network.cos, network.sin)
+    layers = network.layers[:num_layers]
+    return LeanNetwork(
+        name, layers, network.embedding, network.final_norm, network.head, network.shape, rotary, memory_bytes=0, parent=network
+    )
+
+
+def _dense(linear: torch.nn.Linear) -> DenseLinear:
+    return DenseLinear(linear.weight.detach(), None if linear.bias is None else linear.bias.detach())
+
+
+@torch.no_grad()
+def _fuse(*linears: torch.nn.Linear) -> DenseLinear:
+    weight = torch.cat([linear.weight for linear in linears])
+    bias = None if linears[0].bias is None else torch.cat([linear.bias for linear in linears])
+    offset = 0
+    for linear in linears:
+        rows = linear.weight.shape[0]
+        linear.weight.data = weight[offset : offset + rows]
+        if bias is not None:
+            linear.bias.data = bias[offset : offset + rows]
+        offset += rows
+    return DenseLinear(weight, bias)
+
+
+@torch.inference_mode()
+def _rotary_tables(module: PreTrainedModel) -> tuple[torch.Tensor, torch.Tensor]:
+    """Cosines and sines (max_context, head_dim) from the module's own rotary embedding."""
+    limit = context_limit(module.config)
+    weight = module.model.embed_tokens.weight
+    positions = torch.arange(limit, device=weight.device)[None]
+    cos, sin = module.model.rotary_emb(weight[:1, None], positions)  # (1, limit, head_dim)
+    cos, sin = cos[0].clone(), sin[0].clone()
+    sin[:, : sin.shape[1] // 2].neg_()
+    return cos, sin

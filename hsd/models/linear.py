@@ -1,0 +1,97 @@
+"""Matrix products of a lean network: dense ones, and weight-only quantized ones on torch's packed CPU kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+
+from hsd.errors import DeviceUnsupported
+from hsd.settings import INT4_GROUP_SIZE
+
+Linear = Callable[[torch.Tensor], torch.Tensor]
+
+
+class DenseLinear:
+    """`x @ weight.T + bias` in the model's own dtype."""
+
+    __slots__ = ("bias", "weight")
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
+        self.weight, self.bias = weight, bias
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return F.linear(x, self.weight, self.bias)  # (q, in) -> (q, out)
+
+    @property
+    def nbytes(self) -> int:
+        return self.weight.nbytes
+
+
+class Int8Linear:
+    """Symmetric int8 weights, one scale per output channel, rounded to nearest (RTN)."""
+
+    __slots__ = ("bias", "scales", "weight")
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
+        scales = weight.float().abs().amax(dim=1).clamp(min=1e-8) / 127  # (out,)
+        self.weight = (weight.float() / scales[:, None]).round().clamp(-127, 127).to(torch.int8)
+        self.scales = scales.to(weight.dtype)
+        self.bias = bias
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch._weight_int8pack_mm(x, self.weight, self.scales)  # (q, in) -> (q, out)
+        return y if self.bias is None else y + self.bias
+
+    @property
+    def nbytes(self) -> int:
+        return self.weight.nbytes + self.scales.nbytes
+
+
+class Int4Linear:
+    """Asymmetric int4 weights, a scale and a zero point per group of inputs, rounded to nearest (RTN)."""
+
+    __slots__ = ("bias", "out_features", "packed", "scales_and_zeros")
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
+        out_features, in_features = weight.shape
+        groups = weight.float().reshape(out_features, in_features // INT4_GROUP_SIZE, INT4_GROUP_SIZE)
+        low, high = groups.amin(-1, keepdim=True), groups.amax(-1, keepdim=True)
+        scales = ((high - low) / 15).clamp(min=1e-8)
+        zeros = low + 8 * scales  # the kernel computes (code - 8) * scale + zero
+        codes = ((groups - low) / scales).round().clamp(0, 15).to(torch.int32).reshape(out_features, in_features)
+        pairs = torch.cat([scales, zeros], dim=-1)  # (out, groups, 2)
+        self.packed = torch._convert_weight_to_int4pack_for_cpu(codes, 1)
+        self.scales_and_zeros = pairs.transpose(0, 1).contiguous().to(weight.dtype)  # (groups, out, 2)
+        self.out_features = out_features
+        self.bias = bias
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch._weight_int4pack_mm_for_cpu(x.contiguous(), self.packed, INT4_GROUP_SIZE, self.scales_and_zeros)
+        return y if self.bias is None else y + self.bias
+
+    @property
+    def nbytes(self) -> int:
+        return self.packed.nbytes + self.scales_and_zeros.nbytes
+
+
+def quantized_linear(weight: torch.Tensor, bias: torch.Tensor | None, bits: int) -> Linear:
+    """A weight-only copy of `weight` (out, in) with 8 or 4 bits; `DeviceUnsupported` where torch has no kernel."""
+    kind = {8: Int8Linear, 4: Int4Linear}[bits]
+    if weight.device.type != "cpu":
+        raise DeviceUnsupported(
+            f"Weight-only int{bits} copies run on torch's packed CPU kernels; on {weight.device.type} choose a smaller model "
+            "or early-exit instead."
+        )
+    if bits == 4 and (weight.shape[1] % INT4_GROUP_SIZE or weight.shape[0] % 16):
+        raise DeviceUnsupported(
+            f"int4 needs input widths divisible by {INT4_GROUP_SIZE} and output widths divisible by 16; this model has "
+            f"{tuple(weight.shape)}. Use quantized:int8."
+        )
+    try:
+        return kind(weight, bias)
+    except (RuntimeError, NotImplementedError, AttributeError) as error:
+        raise DeviceUnsupported(
+            f"This build of torch has no packed int{bits} kernel for {weight.dtype} on this processor ({error})."
+        ) from error

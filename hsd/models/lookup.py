@@ -1,0 +1,60 @@
+"""Prompt lookup: the text's own n-grams as a draft that costs next to nothing (Saxena 2023)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class PromptLookup:
+    """Proposes what followed the latest earlier occurrence of the longest matching suffix.
+
+    The index grows with the text and is undone with it, so a call costs as much as the tokens that are new.
+    """
+
+    name = "prompt-lookup"
+
+    def __init__(self, longest: int = 3, shortest: int = 1) -> None:
+        self.longest, self.shortest = longest, shortest
+        self._text: list[int] = []
+        # n-gram -> where its latest and its second latest occurrence end (0: nowhere)
+        self._ends: dict[tuple[int, ...], tuple[int, int]] = {}
+
+    def fresh(self) -> PromptLookup:
+        return PromptLookup(self.longest, self.shortest)
+
+    def propose(self, token_ids: Sequence[int], count: int) -> list[int]:
+        """At most `count` tokens that followed the latest earlier match; empty when nothing matches."""
+        self._follow(token_ids)
+        length = len(token_ids)
+        for size in range(min(self.longest, length - 1), self.shortest - 1, -1):
+            latest, earlier = self._ends[tuple(token_ids[length - size :])]
+            end = latest if latest < length else earlier  # the suffix itself is its own latest occurrence
+            if end:
+                return list(token_ids[end : end + count])
+        return []
+
+    def _follow(self, token_ids: Sequence[int]) -> None:
+        """Bring the index to `token_ids`: undo what was rolled back, add what is new."""
+        text = self._text
+        if text != token_ids[: len(text)]:
+            shared = next(
+                (i for i, (old, new) in enumerate(zip(text, token_ids, strict=False)) if old != new), min(len(text), len(token_ids))
+            )
+            while len(text) > shared:
+                for gram in self._grams():
+                    _, earlier = self._ends[gram]
+                    # The occurrence before `earlier` is forgotten; that only makes a later proposal rarer.
+                    if earlier:
+                        self._ends[gram] = (earlier, 0)
+                    else:
+                        del self._ends[gram]
+                text.pop()
+        for token_id in token_ids[len(text) :]:
+            text.append(token_id)
+            for gram in self._grams():
+                self._ends[gram] = (len(text), self._ends.get(gram, (0, 0))[0])
+
+    def _grams(self) -> list[tuple[int, ...]]:
+        """The n-grams that end at the end of the indexed text."""
+        text = self._text
+        return [tuple(text[len(text) - size :]) for size in range(self.shortest, min(self.longest, len(text)) + 1)]
