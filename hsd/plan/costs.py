@@ -44,6 +44,8 @@ def check_costs(model: str, measured: Mapping[int, Estimate]) -> None:
             raise BadInput(f"The cost of {model} is given for a width of {width}; a width is a number of tokens, 0 or more.")
         if not (0 <= cost.median < float("inf")):
             raise BadInput(f"The cost of {model} at width {width} is {cost.median}; a cost is a number of seconds, 0 or more.")
+        if not (0 <= cost.low <= cost.high < float("inf")):
+            raise BadInput(f"The interval of the cost of {model} at width {width} is {cost.low} to {cost.high}; measure again.")
 
 
 def relative_spread(measured: Mapping[int, Estimate]) -> float:

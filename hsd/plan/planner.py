@@ -11,7 +11,7 @@ from hsd.measure.record import Measurement
 from hsd.plan.exact import exact_latency
 from hsd.plan.graph import build
 from hsd.plan.paper import paper_latency
-from hsd.plan.problem import Problem, from_measurement, require_pairs, widest_pass
+from hsd.plan.problem import LARGEST_THRESHOLD, Problem, from_measurement, require_pairs, widest_pass
 from hsd.plan.record import Alternative, Plan, Prediction
 from hsd.plan.search import Candidate, best_by_exact, descend
 from hsd.plan.trace import Positions, load, replay
@@ -75,6 +75,8 @@ class Predictor:
 
 def predict(measurement: Measurement, hierarchy: Hierarchy) -> Alternative:
     """Predicted seconds per token of one hierarchy; raises `BadInput` when a model or a pair of it was not measured."""
+    if max(hierarchy.thresholds, default=1) > LARGEST_THRESHOLD:
+        raise BadInput(f"A threshold of {hierarchy} is above {LARGEST_THRESHOLD}, the largest that is predicted; give a smaller one.")
     predictor = Predictor.prepare(measurement, sum(hierarchy.thresholds) + len(hierarchy.levels) + 2)
     return predictor.alternative(predictor.problem.chain(hierarchy), hierarchy.thresholds)
 
@@ -93,6 +95,7 @@ def plan(
     "No draft" and the best single draft always compete. Raises `BadInput` naming what the measurement lacks.
     """
     _check_limits(max_depth, max_threshold)
+    max_depth = min(max_depth, len(measurement.models) - 1)
     predictor = Predictor.prepare(measurement, widest_pass(max_depth, max_threshold))
     require_pairs(predictor.problem)
     _check_memory(predictor.problem, memory_limit_bytes)
@@ -141,8 +144,8 @@ def _one_case(thresholds: tuple[int, ...]) -> np.ndarray:
 def _check_limits(max_depth: int, max_threshold: int) -> None:
     if not isinstance(max_depth, int) or max_depth < 0:
         raise BadInput(f"The maximum depth is {max_depth!r}; give the largest number of drafts, 0 or more.")
-    if not isinstance(max_threshold, int) or max_threshold < 1:
-        raise BadInput(f"The maximum threshold is {max_threshold!r}; give a whole number of at least 1.")
+    if not isinstance(max_threshold, int) or not 1 <= max_threshold <= LARGEST_THRESHOLD:
+        raise BadInput(f"The maximum threshold is {max_threshold!r}; give a whole number from 1 to {LARGEST_THRESHOLD}.")
 
 
 def _check_memory(problem: Problem, limit: int | None) -> None:

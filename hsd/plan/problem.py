@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -9,12 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hsd.errors import BadInput
-from hsd.measure.record import Measurement
+from hsd.measure.record import BlockGain, Measurement
 from hsd.plan.costs import call_cost, cost_table
 from hsd.plan.gains import histogram
 from hsd.records import Hierarchy
 
 Array = NDArray[np.float64]
+
+LARGEST_THRESHOLD = 256  # tables grow with its square
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,16 +132,24 @@ def _acceptance(measurement: Measurement, proposer: tuple[bool, ...]) -> tuple[A
             if proposer[i]:
                 counts = measurement.block_gains.get(draft, {}).get(verifier)
                 if counts and sum(gain.count for gain in counts) > 0:
-                    for gain in counts:
-                        if not 0 <= gain.accepted <= gain.drafted or gain.count < 0:
-                            raise BadInput(
-                                f"A block of {draft} at {verifier} counts {gain.accepted} accepted of {gain.drafted} drafted tokens, "
-                                f"{gain.count} times; that cannot be. Measure again."
-                            )
+                    _check_blocks(draft, verifier, counts)
                     gains[i, j] = histogram(counts)
             elif verifier in measurement.acceptance.get(draft, {}):
-                value = measurement.acceptance[draft][verifier].mean
-                if not 0 <= value <= 1:
-                    raise BadInput(f"The acceptance of {draft} at {verifier} is {value}; it must lie between 0 and 1.")
-                alpha[i, j] = value
+                value = measurement.acceptance[draft][verifier]
+                if not 0 <= value.mean <= 1:
+                    raise BadInput(f"The acceptance of {draft} at {verifier} is {value.mean}; it must lie between 0 and 1.")
+                if not 0 <= value.low <= value.high <= 1:
+                    raise BadInput(
+                        f"The interval of the acceptance of {draft} at {verifier} is {value.low} to {value.high}; measure again."
+                    )
+                alpha[i, j] = value.mean
     return alpha, gains
+
+
+def _check_blocks(draft: str, verifier: str, counts: Sequence[BlockGain]) -> None:
+    for gain in counts:
+        if not 0 <= gain.accepted <= gain.drafted <= LARGEST_THRESHOLD or gain.count < 0:
+            raise BadInput(
+                f"A block of {draft} at {verifier} counts {gain.accepted} accepted of {gain.drafted} drafted tokens, {gain.count} times; "
+                f"a block has 0 to {LARGEST_THRESHOLD} tokens. Measure again."
+            )

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 
 import numpy as np
 
+from hsd.errors import BadInput
 from hsd.plan.exact import exact_latency
 from hsd.plan.gains import Array
 from hsd.plan.graph import Graph
@@ -19,6 +20,7 @@ from hsd.plan.problem import Problem
 
 STARTS = 3  # proposals of the shortest path that are refined, for each chain
 REFINED_CHAINS = 24
+MOST_CHAINS = 10_000
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -86,7 +88,10 @@ def refined(problem: Problem, start: Candidate, max_threshold: int) -> Candidate
 def best_by_exact(graph: Graph, max_depth: int, memory_limit_bytes: int | None, keep: int = REFINED_CHAINS) -> list[Candidate]:
     """Best thresholds of the `keep` best chains under the exact expression, best first; no draft and single drafts always compete."""
     problem, most = graph.problem, graph.max_threshold
-    proposals = [shortest(graph, chain) for chain in chains(problem, max_depth, memory_limit_bytes)]
+    possible = list(islice(chains(problem, max_depth, memory_limit_bytes), MOST_CHAINS + 1))
+    if len(possible) > MOST_CHAINS:
+        raise BadInput(f"{len(problem.models)} models make more than {MOST_CHAINS} hierarchies; plan with fewer models or a smaller depth.")
+    proposals = [shortest(graph, chain) for chain in possible]
     started = sorted((_exact(problem, starts[0]), starts) for starts in proposals if starts)
     found = []
     for rank, (_, starts) in enumerate(started):

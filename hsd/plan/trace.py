@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from hsd.errors import BadInput
 from hsd.measure.record import Measurement
 from hsd.plan.problem import Array, Problem
 
@@ -94,6 +95,7 @@ def load(measurement: Measurement, problem: Problem) -> Positions | None:
     lengths = np.array([trace.tokens for trace in traces] * draws)
     begins = np.concatenate([[0], np.cumsum(lengths)[:-1]])
     texts = tuple((int(begin), int(n), t % len(traces)) for t, (begin, n) in enumerate(zip(begins, lengths, strict=True)))
+    _check_records(measurement)
     random = np.random.default_rng(SEED)
     run = {}
     for i, j in pairs:
@@ -192,6 +194,20 @@ def _level(positions: Positions, problem: Problem, chain: tuple[int, ...], thres
         active, here, before = active[unfilled], one.after[here[unfilled]], here[unfilled]
     cached[-1] = count - 1
     return Blocks(count, seconds, cached, np.vstack([below.first, below.count]))
+
+
+def _check_records(measurement: Measurement) -> None:
+    for trace in measurement.traces:
+        for draft, row in trace.accept.items():
+            for verifier, values in row.items():
+                if not all(0 <= value <= 1 for value in values):
+                    raise BadInput(
+                        f"A recorded acceptance of {draft} at {verifier} lies outside 0 to 1 ({trace.prompt_id}); measure again."
+                    )
+        for draft, row in trace.proposals.items():
+            for verifier, pairs in row.items():
+                if not all(0 <= accepted <= drafted for drafted, accepted in pairs):
+                    raise BadInput(f"A recorded block of {draft} at {verifier} is impossible ({trace.prompt_id}); measure again.")
 
 
 def _runs(kept: NDArray[np.bool_], texts: Sequence[tuple[int, int, int]]) -> Ints:

@@ -78,16 +78,15 @@ def with_traces():
     """Record `accept[i, j]` (list of arrays, one per prompt) as traces of a measurement."""
 
     def add(measurement, accept, proposals=None):
-        prompts = len(next(iter(accept.values())))
+        texts = next(iter((accept or proposals).values()))
         traces = []
-        for p in range(prompts):
+        for p in range(len(texts)):
             rows, offers = {}, {}
             for (i, j), values in accept.items():
                 rows.setdefault(_name(i), {})[_name(j)] = tuple(map(float, values[p]))
             for j, pairs in (proposals or {}).items():
                 offers.setdefault("lookup", {})[_name(j)] = tuple(map(tuple, pairs[p]))
-            size = len(next(iter(accept.values()))[p])
-            traces.append(Trace(f"prompt {p}", "made up", size, rows, offers))
+            traces.append(Trace(f"prompt {p}", "made up", len(texts[p]), rows, offers))
         return replace(measurement, traces=tuple(traces))
 
     return add

@@ -1,5 +1,7 @@
 """The replay of recorded text against the algorithm itself, run step by step on models whose every choice is known."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -98,8 +100,22 @@ def test_replay_equals_the_algorithm_step_by_step(measured, with_traces, problem
     check(measurement, problem, tuple(range(count)), thresholds, simulation)
 
 
+@pytest.fixture
+def networks(measured):
+    """Measurement of networks alone; a target without drafts is what is left of a pair."""
+
+    def make(costs):
+        count = len(costs)
+        if count > 1:
+            return measured(costs, [[0.5] * count] * count)
+        pair = measured([*costs, *costs], [[0.5] * 2] * 2)
+        return replace(pair, models=("m0",), acceptance={})
+
+    return make
+
+
 @pytest.mark.parametrize("thresholds", [(1,), (5,), (3, 4), (5, 1), (2, 3, 7)])
-def test_replay_with_prompt_lookup_equals_the_algorithm_step_by_step(measured, with_lookup, with_traces, problem_of, thresholds):
+def test_replay_with_prompt_lookup_equals_the_algorithm_step_by_step(networks, with_lookup, with_traces, problem_of, thresholds):
     count = len(thresholds) + 1
     choices = tables(count, seed=3)
     random = np.random.default_rng(1)
@@ -118,14 +134,8 @@ def test_replay_with_prompt_lookup_equals_the_algorithm_step_by_step(measured, w
                 kept = next((k for k, token in enumerate(block) if token != text[(t + k) % text.size]), len(block))
                 pairs.append((len(block), kept))
             proposals[j - 1].append(pairs)
-    base = measured(COSTS[1:count], [[0.5] * count] * count) if count > 2 else None
-    if base is None:  # lookup and target only
-        base = measured(COSTS[:2], [[0.5] * 2] * 2)
-        base = type(base)(**{name: getattr(base, name) for name in base.__slots__} | {"models": ("m1",), "acceptance": {}})
-        proposals = {1: proposals[0]}
-    measurement = with_lookup(base, 0.03, {(6, 6): 1})
-    accept = recorded(choices, first=1) or {(7, 8): [np.ones(text.size) for text in choices[-1]]}
-    measurement = with_traces(measurement, accept, proposals)
+    measurement = with_lookup(networks(COSTS[1:count]), 0.03, {(6, 6): 1})
+    measurement = with_traces(measurement, recorded(choices, first=1), proposals)
     problem = problem_of(measurement)
     simulation = StepByStep(choices, problem.cost_s, thresholds, offers, 0.03)
     check(measurement, problem, tuple(range(count)), thresholds, simulation)

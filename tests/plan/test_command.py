@@ -1,0 +1,63 @@
+"""`python -m hsd plan`: files in, files out, mistakes in one sentence."""
+
+import argparse
+import json
+
+import pytest
+
+from hsd.errors import BadInput
+from hsd.measure.record import Measurement
+from hsd.plan.command import add_arguments, describe, run
+from hsd.plan.planner import plan
+from hsd.plan.record import Plan
+
+
+def arguments(*words):
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    return parser.parse_args([str(word) for word in words])
+
+
+@pytest.fixture
+def measurement_file(tmp_path, measurement_with_pair, with_lookup):
+    path = tmp_path / "measurement.json"
+    path.write_text(json.dumps(with_lookup(measurement_with_pair, 0.0001, {(4, 4): 3, (0, 0): 7}).to_json()))
+    return path
+
+
+def test_plan_file_is_the_plan_of_the_measurement_file(measurement_file, tmp_path):
+    result = run(arguments(measurement_file, "--out", tmp_path / "plan.json", "--max-depth", 2, "--max-threshold", 5))
+    written = json.loads((tmp_path / "plan.json").read_text())
+    assert written == json.loads(json.dumps(result))
+    measurement = Measurement.from_json(json.loads(measurement_file.read_text()))
+    assert Plan.from_json(written) == plan(measurement, max_depth=2, max_threshold=5)
+
+
+def test_description_names_plan_device_settings_and_alternatives(measurement_file, tmp_path):
+    result = run(arguments(measurement_file, "--out", tmp_path / "plan.json"))
+    text = describe(result)
+    assert f"Plan: {Plan.from_json(result).hierarchy}" in text
+    assert "typed numbers" in text and "greedy" in text and "exact expression" in text
+    assert text.count("ms") > 6 and "m2" in text.splitlines()[-1]
+
+
+def test_mistakes_are_named(measurement_file, tmp_path):
+    out = tmp_path / "plan.json"
+    damaged = tmp_path / "damaged.json"
+    for content, sentence in [
+        (None, "cannot be read"),
+        ("{", "is not JSON"),
+        ("[]", "not a measurement file"),
+        (b"\xff\xfe\x00", "is not JSON"),
+    ]:
+        if content is not None:
+            damaged.write_bytes(content if isinstance(content, bytes) else content.encode())
+        with pytest.raises(BadInput, match=sentence):
+            run(arguments(damaged, "--out", out))
+    with pytest.raises(BadInput, match="memory limit is -1"):
+        run(arguments(measurement_file, "--out", out, "--memory-limit", -1))
+    with pytest.raises(BadInput, match="memory of lookup was not measured"):
+        run(arguments(measurement_file, "--out", out, "--memory-limit", 4))
+    with pytest.raises(BadInput, match="could not be written"):
+        run(arguments(measurement_file, "--out", tmp_path / "missing" / "plan.json"))
+    assert not out.exists()
