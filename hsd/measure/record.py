@@ -121,7 +121,9 @@ class Measurement:
                 category=str(trace["category"]),
                 tokens=int(trace["tokens"]),
                 accept={d: {v: tuple(map(float, xs)) for v, xs in row.items()} for d, row in trace["accept"].items()},
-                proposals={d: {v: tuple((int(n), int(a)) for n, a in xs) for v, xs in row.items()} for d, row in trace["proposals"].items()},
+                proposals={
+                    d: {v: tuple((int(n), int(a)) for n, a in xs) for v, xs in row.items()} for d, row in trace["proposals"].items()
+                },
             )
             for trace in data.get("traces", ())
         )

@@ -1,0 +1,49 @@
+"""`python -m hsd pick|measure|plan|generate|compare|export`: the data path on the command line."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import sys
+from collections.abc import Sequence
+
+from hsd.errors import HsdError
+
+VERBS = {
+    "pick": "list the models that can serve here, with memory and reasons",
+    "measure": "measure forward costs and acceptance rates on this device",
+    "plan": "find the hierarchy with the lowest predicted latency",
+    "generate": "decode a prompt through a hierarchy",
+    "compare": "measure a plan against the target alone and transformers' own modes",
+    "export": "turn a plan into a snippet for another tool, or a report",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit status 0; 2 with one sentence on stderr for a user's mistake."""
+    parser = argparse.ArgumentParser(prog="python -m hsd", description="Hierarchical speculative decoding: measured, planned and shown.")
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="|".join(VERBS))
+    named = next((word for word in sys.argv[1:] if word in VERBS), None) if argv is None else next((w for w in argv if w in VERBS), None)
+    commands = {}
+    for verb, summary in VERBS.items():
+        subparser = verbs.add_parser(verb, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
+        if verb == named:  # only this verb's module is imported: `--help` stays quick
+            commands[verb] = importlib.import_module(f"hsd.{verb}.command")
+            commands[verb].add_arguments(subparser)
+    args = parser.parse_args(argv)
+    command = commands[args.verb]
+    try:
+        result = command.run(args)
+    except HsdError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("Stopped.", file=sys.stderr)
+        return 130
+    print(json.dumps(result, ensure_ascii=False) if args.json else command.describe(result))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,46 @@
+"""The command line's common parts: progress on stderr, JSON files."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hsd.errors import BadInput
+from hsd.records import Progress
+
+
+def report_to_stderr(progress: Progress) -> None:
+    """One line that rewrites itself on a terminal, one line a step elsewhere."""
+    left = f", about {progress.seconds_left:.0f} s left" if progress.seconds_left else ""
+    line = f"{progress.phase} {progress.done}/{progress.total}{left}  {progress.message}"
+    end = "\r" if sys.stderr.isatty() and progress.done < progress.total else "\n"
+    print(f"{line:<100}", end=end, file=sys.stderr, flush=True)
+
+
+def read_json(path: Path, made_by: str) -> Any:
+    """The JSON in `path`, or `BadInput` that says why it cannot be read and which command makes it."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read ({error.strerror}); give the file that `{made_by}` wrote.") from error
+    except ValueError as error:
+        raise BadInput(f"{path} is not JSON ({error}); give the file that `{made_by}` wrote.") from error
+
+
+def write_text(path: Path, content: str) -> None:
+    """Write a whole file or nothing: a killed process leaves the old one as it was."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as part:
+            part.write(content)
+        os.replace(part.name, path)
+    except OSError as error:
+        raise BadInput(f"{path} cannot be written ({error.strerror}); choose another --out.") from error
+
+
+def write_json(path: Path, data: Any) -> None:
+    write_text(path, json.dumps(data, indent=1, ensure_ascii=False) + "\n")

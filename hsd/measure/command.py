@@ -1,0 +1,63 @@
+"""`python -m hsd measure`: measure models and write the measurement file."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from hsd.console import report_to_stderr, write_json
+from hsd.measure.prompts import load_default, load_file
+from hsd.measure.record import Measurement
+from hsd.measure.run import measure
+from hsd.pick.registry import REGISTRY
+from hsd.records import Sampling
+from hsd.settings import DEFAULT_CANDIDATES, DEFAULT_TARGET
+
+HELP = "measure forward costs and acceptance rates on this device"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--target", default=DEFAULT_TARGET, help="model whose output is wanted (default: %(default)s)")
+    parser.add_argument("--candidates", default=",".join(DEFAULT_CANDIDATES), help="drafts, comma separated (default: %(default)s)")
+    parser.add_argument("--out", required=True, type=Path, help="measurement file to write (JSON)")
+    parser.add_argument("--quick", action="store_true", help="16 prompts and 9 widths instead of all 40 prompts and 15 widths")
+    parser.add_argument("--prompts", type=Path, help="your own prompts: .txt, .jsonl or .csv (default: the project's own 40)")
+    parser.add_argument("--temperature", type=float, default=0.0, help="0 is greedy (default: %(default)s)")
+    parser.add_argument("--top-k", type=int, default=0, help="0 is off (default: %(default)s)")
+    parser.add_argument("--top-p", type=float, default=1.0, help="1 is off (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or mps (default: %(default)s)")
+    parser.add_argument("--dtype", default="auto", help="auto, float32, bfloat16 or float16 (default: %(default)s)")
+    parser.add_argument("--json", action="store_true", help="print the measurement as one JSON object")
+
+
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """Measure, write the measurement file, and return what it holds."""
+    sampling = Sampling(temperature=args.temperature, top_k=args.top_k, top_p=args.top_p, seed=args.seed)
+    prompts = load_file(args.prompts) if args.prompts else load_default()
+    drafts = [name.strip() for name in args.candidates.split(",") if name.strip()]
+    with REGISTRY.lease(args.target, drafts, device=args.device, dtype=args.dtype, report=report_to_stderr) as models:
+        measurement = measure(models, prompts, sampling=sampling, thorough=not args.quick, report=report_to_stderr)
+    write_json(args.out, measurement.to_json())
+    return measurement.to_json() | {"notices": list(models.notices)}
+
+
+def describe(result: dict[str, Any]) -> str:
+    """The measurement as a table for people."""
+    measurement = Measurement.from_json(result)
+    lines = [
+        *result["notices"],
+        f"Measured on {measurement.environment.label()}, {measurement.sampling.label()}, "
+        f"{len(measurement.traces)} prompts, {measurement.context_tokens} tokens of context.",
+        "",
+        "Seconds of one pass, in ms, by width:",
+    ]
+    for name in measurement.models:
+        costs = ", ".join(f"{width}: {cost.median * 1e3:.1f}" for width, cost in sorted(measurement.cost_s[name].items()))
+        lines.append(f"  {name:<18} {costs}")
+    lines += ["", "Acceptance (95 % interval):"]
+    for draft, row in measurement.acceptance.items():
+        for verifier, value in row.items():
+            lines.append(f"  {draft:<18} at {verifier:<18} {value.mean:.3f} ({value.low:.3f} to {value.high:.3f}, n={value.positions})")
+    return "\n".join(lines)

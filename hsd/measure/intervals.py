@@ -1,0 +1,34 @@
+"""Intervals of measured quantities: medians of times, means over prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hsd.measure.record import Acceptance
+from hsd.records import Estimate
+
+_RESAMPLES = 1000
+_SEED = 0
+
+
+def median_estimate(values: Sequence[float]) -> Estimate:
+    """Median with the distribution-free 95 % interval from order statistics (binomial, normal approximation)."""
+    ordered = sorted(values)
+    count = len(ordered)
+    half = 0.98 * count**0.5  # 1.96 * sqrt(count / 4)
+    low = max(0, int(np.floor(count / 2 - half)))
+    high = min(count - 1, int(np.ceil(count / 2 + half)))
+    return Estimate(float(np.median(ordered)), ordered[low], ordered[high], count)
+
+
+def acceptance_estimate(per_prompt: Sequence[Sequence[float]]) -> Acceptance:
+    """Mean over all positions; the 95 % interval resamples prompts, whose tokens are correlated (design §3)."""
+    kept = [values for values in per_prompt if len(values)]
+    sums = np.array([float(np.sum(values)) for values in kept])
+    counts = np.array([len(values) for values in kept])
+    draws = np.random.default_rng(_SEED).integers(0, len(kept), size=(_RESAMPLES, len(kept)))
+    means = sums[draws].sum(1) / counts[draws].sum(1)
+    low, high = np.quantile(means, (0.025, 0.975))
+    return Acceptance(float(sums.sum() / counts.sum()), float(low), float(high), int(counts.sum()), len(kept))
