@@ -1,0 +1,58 @@
+// Builds page content from data (ui/nodes.py). Text only ever becomes a text node: nothing here parses HTML.
+window.hsd = window.hsd || {};
+(function () {
+  const TAGS = new Set(("div span p strong em b small code pre h2 h3 h4 ul ol li dl dt dd table caption thead tbody tr th td " +
+    "del mark section label kbd sup").split(" "));
+  const ATTRIBUTES = /^(class|title|id|role|tabindex|colspan|rowspan|scope|lang|dir|aria-[a-z]+|data-[a-z]+)$/;
+
+  function build(node) {
+    if (typeof node === "string") return document.createTextNode(node);
+    const [tag, attributes, ...children] = node;
+    const made = document.createElement(TAGS.has(tag) ? tag : "span");
+    for (const [name, value] of Object.entries(attributes || {})) if (ATTRIBUTES.test(name)) made.setAttribute(name, value);
+    const width = Number(made.dataset.width);
+    if (made.dataset.width !== undefined && Number.isFinite(width)) made.style.width = Math.max(0, Math.min(100, width)) + "%";
+    made.append(...children.map(build));
+    return made;
+  }
+
+  function make(tag, cls, text, attributes) {
+    const made = document.createElement(tag);
+    if (cls) made.className = cls;
+    if (text) made.textContent = text;
+    for (const [name, value] of Object.entries(attributes || {})) made.setAttribute(name, value);
+    return made;
+  }
+
+  hsd.build = build;
+  hsd.make = make;
+  hsd.slot = (element) => element.querySelector(".hsd-slot");
+
+  hsd.nodes = function (element, props, watch) {
+    const slot = hsd.slot(element);
+    const draw = () => slot.replaceChildren(...(props.value ? [build(props.value)] : []));
+    draw();
+    watch("value", draw);
+  };
+
+  // Plots drawn while their tab was hidden have no width yet: when a tab shows, every plot in it is fitted once more.
+  function fitPlots() {
+    if (!window.Plotly) return;
+    document.querySelectorAll(".js-plotly-plot").forEach((plot) => { if (plot.offsetParent) window.Plotly.Plots.resize(plot); });
+  }
+  document.addEventListener("click", (event) => {
+    if (event.target.closest && event.target.closest("[role=tab], .sidebar button, .label-wrap")) [60, 350].forEach((ms) => setTimeout(fitPlots, ms));
+  });
+  document.addEventListener("keyup", (event) => {
+    if (document.activeElement && document.activeElement.getAttribute("role") === "tab") setTimeout(fitPlots, 60);
+  });
+
+  // The sidebar would cover a phone's whole screen on arrival.
+  hsd.arrive = function () {
+    if (window.innerWidth < 768) {
+      const close = document.querySelector(".sidebar.open .toggle-button, .sidebar.open button.toggle-button");
+      if (close) close.click();
+    }
+    document.querySelectorAll(".sidebar .toggle-button").forEach((button) => button.setAttribute("aria-label", "Show or hide the models"));
+  };
+})();

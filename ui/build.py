@@ -1,0 +1,89 @@
+"""Puts the page together: hero, status with Stop, sidebar, and the six steps of the data path as tabs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+from pydantic import BaseModel
+
+from ui import palette, text
+from ui.engine import Engine
+from ui.nodes import nodes
+from ui.page import Ids, Page, status
+from ui.sample import Sample
+from ui.sidebar import create_sidebar
+from ui.tabs.compare import create_compare
+from ui.tabs.export import MAX_UPLOAD, create_export
+from ui.tabs.generate import create_generate
+from ui.tabs.measure import create_measure
+from ui.tabs.pick import create_pick
+from ui.tabs.plan import create_plan
+
+ASSETS = Path(__file__).parent.parent / "assets"
+SCRIPTS = ("nodes.js", "token_pane.js", "stack.js", "controls.js")
+
+
+def build(engine: Engine, sample: Sample | None = None) -> gr.Blocks:
+    """The whole page over `engine`; nothing is loaded or measured before a visitor asks for it."""
+    page = Page(engine, sample)
+    with gr.Blocks(title=text.TITLE, analytics_enabled=False, fill_width=True) as demo:
+        page.ids = gr.State(Ids())
+        side = create_sidebar()
+        page.hero = nodes(page.hero_of(Ids()), elem_id="hero")
+        with gr.Row(elem_id="status-row", equal_height=True):
+            page.status = nodes(status("idle", text.READY), elem_id="status")
+            page.stop = gr.Button(text.STOP_BUTTON, variant="stop", interactive=False, elem_id="stop", scale=0, min_width=96)
+        with gr.Tabs(elem_id="steps", selected="pick"):
+            create_pick(page, side)
+            create_measure(page, side)
+            create_plan(page)
+            create_generate(page, side)
+            create_compare(page, side)
+            create_export(page)
+
+        for connect in page.wire:
+            connect(page.outputs)
+        for component, value in page.show(Ids()).items():
+            _preset(component, value)
+
+        def stop(request: gr.Request) -> Any:
+            return status("running", text.STOPPING) if page.jobs.stop(request.session_hash) else status("idle", text.NOTHING_TO_STOP)
+
+        page.stop.click(stop, None, [page.status], queue=False, show_progress="hidden", api_visibility="private")
+        arrive, inputs, outputs = page.load
+        demo.load(arrive, inputs, outputs, show_progress="hidden", api_visibility="private")
+        demo.load(None, None, None, js="() => { window.hsd.arrive(); }")
+    return demo.queue(default_concurrency_limit=16, max_size=256)
+
+
+def _preset(component: Any, value: Any) -> None:
+    """Give a component what it shows before any visitor arrives, so that the first paint is already true."""
+    if isinstance(component, gr.State):
+        return
+    if isinstance(value, gr.Column):
+        component.visible = value.visible
+        return
+    shown = component.postprocess(value)
+    component.value = shown.model_dump() if isinstance(shown, BaseModel) else shown
+
+
+def launch_options() -> dict[str, Any]:
+    """What Gradio takes at launch: looks, scripts, and everything switched off that the page does not need."""
+    scripts = "\n".join((ASSETS / name).read_text(encoding="utf-8") for name in SCRIPTS)
+    return {
+        "theme": gr.themes.Soft(
+            primary_hue="indigo", neutral_hue="slate", radius_size="md", font=["system-ui", "Segoe UI", "Roboto", "sans-serif"]
+        ),
+        "css": palette.css_variables() + (ASSETS / "app.css").read_text(encoding="utf-8"),
+        "head": f"<script>\n{scripts}\n</script>",
+        "ssr_mode": False,
+        "enable_monitoring": False,
+        "allowed_paths": [],
+        "max_file_size": MAX_UPLOAD,
+        "footer_links": [],
+        "show_error": False,
+        "run_history": False,
+        "mcp_server": False,
+    }

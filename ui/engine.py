@@ -1,0 +1,98 @@
+"""What the page asks of the models below it; the real one is in `live.py`, tests bring a scripted one without torch.
+
+Planning needs no model and no torch, so the page calls `hsd.plan` itself (`planning.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from hsd.compare.record import Comparison
+from hsd.generate.events import Event
+from hsd.measure.record import Measurement
+from hsd.plan.record import Plan
+from hsd.records import Hierarchy, Report, Sampling, ShouldStop
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What the visitor picked: the models and where they run."""
+
+    target: str
+    drafts: tuple[str, ...]
+    device: str = "auto"
+    dtype: str = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateRow:
+    """One draft as the picker shows it; `reason` says why it is unusable, or what a download means."""
+
+    name: str
+    kind: str
+    status: str  # ready, download, unusable
+    reason: str
+    parameters: int | None
+    memory_bytes: int | None
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
+class TargetRow:
+    name: str
+    description: str
+    memory_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRow:
+    """A device with the memory that is free on it now (bytes; None when unknown)."""
+
+    name: str  # torch name, or auto
+    label: str
+    free_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class GenerateRequest:
+    hierarchy: Hierarchy
+    prompt: str
+    system: str
+    raw: bool  # no chat template
+    sampling: Sampling
+    max_new_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureRequest:
+    sampling: Sampling
+    thorough: bool
+    prompts: str | None  # the user's own prompts, one a line; None takes the project's set
+
+
+@dataclass(frozen=True, slots=True)
+class CompareRequest:
+    plan: Plan
+    repeats: int
+    max_new_tokens: int
+    with_transformers: bool
+
+
+class Engine(Protocol):
+    def targets(self) -> Sequence[TargetRow]: ...
+
+    def devices(self) -> Sequence[DeviceRow]: ...
+
+    def candidates(self, target: str, names: Sequence[str], device: str, dtype: str) -> Sequence[CandidateRow]: ...
+
+    def measure(
+        self, setup: Setup, request: MeasureRequest, report: Report, on_partial: Callable[[Measurement], None], should_stop: ShouldStop
+    ) -> Measurement: ...
+
+    def generate(self, setup: Setup, request: GenerateRequest, report: Report, should_stop: ShouldStop) -> Iterator[Event]: ...
+
+    def compare(self, setup: Setup, request: CompareRequest, report: Report, should_stop: ShouldStop) -> Comparison: ...
+
+    def export(self, kind: str, plan: Plan, measurement: Measurement | None, comparison: Comparison | None) -> str: ...

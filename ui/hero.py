@@ -1,0 +1,60 @@
+"""The one line that answers the question: how much faster, was it measured, is the text the same."""
+
+from __future__ import annotations
+
+from hsd.compare.record import Comparison
+from hsd.plan.record import Plan
+from ui import format as fmt
+from ui import text
+from ui.nodes import Node, el, swatch
+from ui.palette import slot_of
+from ui.runs import RunPair
+
+
+def measured_speedup(comparison: Comparison) -> tuple[float, float, float, int] | None:
+    """Ratio of medians of the hierarchy to the target alone; the bounds divide the ends of both spreads, so they are cautious."""
+    by_name = {method.name: method.tokens_per_s for method in comparison.methods}
+    stacked, alone = by_name.get("hierarchy"), by_name.get("target")
+    if not stacked or not alone or not (alone.median > 0 and alone.low > 0):
+        return None
+    return stacked.median / alone.median, stacked.low / alone.high, stacked.high / alone.low, stacked.samples
+
+
+def chips(plan: Plan) -> Node:
+    """The hierarchy as coloured chips, smallest model first."""
+    parts: list[Node] = []
+    for level in plan.hierarchy.levels:
+        if parts:
+            parts.append(el("span", "→", cls="muted", aria_hidden="true"))
+        threshold = f" @{level.threshold}" if level.threshold else ""
+        parts.append(el("span", swatch(slot_of(level.model, plan.candidates)), f"{level.model}{threshold}", cls="chip"))
+    return el("div", *parts, cls="chips", aria_label="Planned hierarchy, smallest model first")
+
+
+def hero(plan: Plan | None, comparison: Comparison | None, pair: RunPair | None, recorded: bool) -> Node:
+    if plan is None:
+        return el("section", el("p", text.HERO_EMPTY, cls="hero-line"), cls="hero")
+    found = measured_speedup(comparison) if comparison else None
+    if found:
+        ratio, low, high, count = found
+        measured = text.HERO_MEASURED.format(times=fmt.times(ratio), low=f"{low:.2f}", high=f"{high:.2f}", count=count)
+    elif pair and pair.alone and pair.stacked.tokens_per_s and pair.alone.tokens_per_s:
+        measured = text.HERO_ONE_RUN.format(times=fmt.times(pair.stacked.tokens_per_s / pair.alone.tokens_per_s))
+    else:
+        measured = text.HERO_NOT_MEASURED
+    planned = text.HERO_PLANNED.format(times=fmt.times(plan.predicted_speedup))
+    verdict = comparison.identical if comparison else None
+    if comparison is None and pair and pair.alone and pair.stacked.sampling.greedy and pair.stacked.end and pair.alone.end:
+        verdict = pair.stacked.end.token_ids == pair.alone.end.token_ids
+    line = [
+        el("b", planned if plan.hierarchy.drafts else text.HERO_NO_DRAFT, cls="strong"),
+        el("span", measured),
+        el("span", text.HERO_IDENTICAL.format(verdict=text.VERDICTS[verdict]), cls={True: "good", False: "bad", None: ""}[verdict]),
+    ]
+    words: list[Node] = []
+    for part in line:
+        words += [el("span", "·", cls="dot", aria_hidden="true"), part] if words else [part]
+    stamp = plan.environment
+    where = f"{stamp.label()} · {plan.sampling.label()}"
+    label = text.RECORDED.format(environment=where, time=stamp.time[:10]) if recorded else text.YOURS.format(environment=where)
+    return el("section", el("p", *words, cls="hero-line"), chips(plan), el("p", label, cls="muted small"), cls="hero")

@@ -1,0 +1,120 @@
+"""Long work in a thread, seen by the page as batches at 10 to 15 Hz; Stop and a lost connection only set an event."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from hsd.errors import Cancelled, HsdError
+from ui import text
+
+log = logging.getLogger("hsd.ui")
+
+TICK_S = 0.08  # 12.5 updates a second
+GRACE_S = 120.0  # how long work goes on for a visitor whose connection broke
+
+
+@dataclass(slots=True)
+class Job:
+    """One run of one visitor. `put` is called by the worker, the rest by the page."""
+
+    stop: threading.Event = field(default_factory=threading.Event)
+    items: queue.SimpleQueue[Any] = field(default_factory=queue.SimpleQueue)
+    detached_at: float | None = None
+    ended: threading.Event = field(default_factory=threading.Event)
+
+    def should_stop(self) -> bool:
+        return self.stop.is_set() or (self.detached_at is not None and time.monotonic() - self.detached_at > GRACE_S)
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    message: str  # for the page
+    cancelled: bool
+
+
+class JobBoard:
+    """The current job of each browser tab, by Gradio's session hash; bounded by forgetting ended jobs."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[str, Job] = {}
+        self._lock = threading.Lock()
+
+    def open(self, session: str) -> Job:
+        """A new job for that tab; an older one that still runs is asked to stop."""
+        job = Job()
+        with self._lock:
+            self._jobs = {key: old for key, old in self._jobs.items() if not old.ended.is_set()}
+            if session in self._jobs:
+                self._jobs[session].stop.set()
+            self._jobs[session] = job
+        return job
+
+    def current(self, session: str) -> Job:
+        with self._lock:
+            return self._jobs.setdefault(session, Job())
+
+    def stop(self, session: str) -> bool:
+        """Ask the tab's job to end; false if none runs."""
+        with self._lock:
+            job = self._jobs.get(session)
+        if job is None or job.ended.is_set():
+            return False
+        job.stop.set()
+        return True
+
+
+def explain(error: BaseException) -> Failed:
+    """An error as one sentence for the page; the unexpected ones go to the log with their trace and stay there."""
+    if isinstance(error, HsdError):
+        return Failed(str(error), isinstance(error, Cancelled))
+    log.error("unexpected error", exc_info=error)
+    return Failed(text.UNEXPECTED.format(kind=type(error).__name__), False)
+
+
+def run(job: Job, work: Callable[[], Any]) -> Iterator[list[Any]]:
+    """Do `work` in a thread; yield what it put into `job.items`, batched, at most every `TICK_S`.
+
+    The last batch ends with `Done` or `Failed`. Closing this iterator (the visitor left) leaves the work running for
+    `GRACE_S`, so that its result can be fetched again.
+    """
+
+    def worker() -> None:
+        try:
+            if job.should_stop():
+                raise Cancelled(text.STOPPED_BEFORE_START)
+            job.items.put(Done(work()))
+        except BaseException as error:  # the thread is the last place where an error can still reach the visitor
+            job.items.put(explain(error))
+        finally:
+            job.ended.set()
+
+    threading.Thread(target=worker, name="hsd-job", daemon=True).start()
+    finished = False
+    try:
+        while not finished:
+            batch = [job.items.get()]
+            deadline = time.monotonic() + TICK_S
+            while not isinstance(batch[-1], Done | Failed):
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    break
+                try:
+                    batch.append(job.items.get(timeout=left))
+                except queue.Empty:
+                    break
+            finished = isinstance(batch[-1], Done | Failed)
+            yield batch
+    finally:
+        if not finished:
+            job.detached_at = time.monotonic()

@@ -1,0 +1,169 @@
+"""What the tabs share: the engine, the results, the status line with Stop, and the pattern of every run on the device."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import gradio as gr
+
+from hsd.compare.record import Comparison
+from hsd.measure.record import Measurement
+from hsd.plan.record import Plan
+from hsd.records import Progress
+from ui import format as fmt
+from ui import text
+from ui.engine import Engine
+from ui.hero import hero
+from ui.jobs import Done, Failed, Job, JobBoard, explain, run
+from ui.nodes import Node, el
+from ui.runs import RunPair
+from ui.sample import Sample
+from ui.store import Store
+
+log = logging.getLogger("hsd.ui")
+
+Updates = dict[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Ids:
+    """All that a browser tab's state holds: ids of results in the store."""
+
+    measurement: str | None = None
+    plan: str | None = None
+    run: str | None = None
+    comparison: str | None = None
+
+
+@dataclass(slots=True)
+class Page:
+    engine: Engine
+    sample: Sample | None
+    store: Store = field(default_factory=Store)
+    jobs: JobBoard = field(default_factory=JobBoard)
+    ids: gr.State = None
+    hero: gr.HTML = None
+    status: gr.HTML = None
+    stop: gr.Button = None
+    run_buttons: list[gr.Button] = field(default_factory=list)  # those that use the device
+    shows: list[Callable[[Ids], Updates]] = field(default_factory=list)  # one a tab: fills it from results
+    outputs: list[Any] = field(default_factory=list)  # components that `shows` fill
+    wire: list[Callable[[list[Any]], None]] = field(default_factory=list)  # events that need every component to exist; get all outputs
+    load: tuple[Callable[..., Updates], list[Any], list[Any]] | None = None  # what fills the lists when a visitor arrives
+
+    def measurement(self, ids: Ids) -> Measurement | None:
+        return self.store.get(ids.measurement, Measurement)
+
+    def plan(self, ids: Ids) -> Plan | None:
+        return self.store.get(ids.plan, Plan)
+
+    def run(self, ids: Ids) -> RunPair | None:
+        return self.store.get(ids.run, RunPair)
+
+    def comparison(self, ids: Ids) -> Comparison | None:
+        return self.store.get(ids.comparison, Comparison)
+
+    def show(self, ids: Ids) -> Updates:
+        """Everything on the page that depends on the results with these ids."""
+        updates: Updates = {self.ids: ids, self.hero: self.hero_of(ids)}
+        for show in self.shows:
+            updates |= show(ids)
+        return updates
+
+    def hero_of(self, ids: Ids) -> Node:
+        """The hero line for these results; the recorded sample as long as there are none."""
+        plan, sample = self.plan(ids), self.sample
+        if plan is None and sample and not ids.measurement:
+            return hero(sample.plan, sample.comparison, sample.run, recorded=True)
+        return hero(plan, self.comparison(ids), self.run(ids), recorded=False)
+
+    def busy(self, running: bool) -> Updates:
+        return {self.stop: gr.Button(interactive=running)} | {button: gr.Button(interactive=not running) for button in self.run_buttons}
+
+    def on_device(self, button: gr.Button, handler: Callable[..., Iterator[Updates]], inputs: list[Any], outputs: list[Any]) -> None:
+        """Let `button` start `handler(job, *inputs)` when the device is free; Stop works from the first moment on."""
+        always = [self.ids, self.hero, self.status, self.stop, *self.run_buttons]
+
+        def begin(request: gr.Request) -> Updates:
+            self.jobs.open(request.session_hash)
+            return {self.status: status("waiting", text.WAITING)} | self.busy(True)
+
+        def work(request: gr.Request, *given: Any) -> Iterator[Updates]:
+            job = self.jobs.current(request.session_hash)
+            try:
+                yield from handler(job, *given)
+            except Exception as error:  # a visitor's mistake found before the work began, or a fault of the page itself
+                job.stop.set()
+                job.ended.set()
+                yield {self.status: failure(explain(error))} | self.busy(False)
+
+        button.click(begin, None, always[2:], queue=False, show_progress="hidden", api_visibility="private").then(
+            work,
+            inputs,
+            list(dict.fromkeys([*always, *outputs])),
+            concurrency_id="device",
+            concurrency_limit=1,
+            show_progress="hidden",
+            api_visibility="private",
+        )
+
+    def stream(
+        self,
+        job: Job,
+        work: Callable[[], Any],
+        on_batch: Callable[[list[Any]], Updates],
+        on_done: Callable[[Any], Updates],
+        on_failed: Callable[[Failed], Updates] = lambda _: {},
+    ) -> Iterator[Updates]:
+        """Updates of one run: `on_batch` gets what the worker put (progress aside), `on_done` its result."""
+        for batch in run(job, work):
+            last = batch[-1]
+            ended = isinstance(last, Done | Failed)
+            items = batch[:-1] if ended else batch
+            updates = on_batch([item for item in items if not isinstance(item, Progress)])
+            for item in items:
+                if isinstance(item, Progress) and not ended:
+                    updates[self.status] = progress(item)
+            if isinstance(last, Done):
+                updates |= on_done(last.value)
+            elif isinstance(last, Failed):
+                updates |= {self.status: failure(last)} | on_failed(last)
+            yield updates | (self.busy(False) if ended else {})
+
+    def keep(self, ids: Ids, **items: Any) -> Ids:
+        """Put results into the store; returns the ids with theirs."""
+        return replace(ids, **{kind: self.store.put(item) for kind, item in items.items()})
+
+
+def status(state: str, message: str, *more: Node, role: str | None = None) -> Node:
+    """The status line; `state` is idle, waiting, running, done or error and is readable by scripts."""
+    return el("div", el("p", message, cls="status-words"), *more, cls=f"status {state}", data_state=state, role=role)
+
+
+def progress(step: Progress) -> Node:
+    share = 100 * step.done / step.total if step.total else 0.0
+    parts = [step.phase, f"{step.done} of {step.total}" if step.total else "", step.message]
+    if step.seconds_left is not None:
+        parts.append(text.LEFT.format(time=fmt.seconds(step.seconds_left)))
+    bar = el(
+        "div",
+        el("div", cls="bar-done", data_width=f"{share:.1f}"),
+        cls="bar",
+        role="progressbar",
+        aria_valuenow=f"{share:.0f}",
+        aria_valuemin="0",
+        aria_valuemax="100",
+        aria_label=step.phase,
+    )
+    return status("running", " · ".join(part for part in parts if part), bar)
+
+
+def failure(failed: Failed) -> Node:
+    return status("done" if failed.cancelled else "error", failed.message, role="status" if failed.cancelled else "alert")
+
+
+def done(message: str, *more: Node) -> Node:
+    return status("done", message, *more, role="status")

@@ -1,0 +1,126 @@
+"""What the Plan tab computes: plans, what-if plans, the shortest-path graph. No model and no torch is needed for any of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hsd.errors import BadInput
+from hsd.measure.record import Measurement
+from hsd.plan import graph as gsp
+from hsd.plan import planner
+from hsd.plan.problem import from_measurement, widest_pass
+from hsd.plan.record import Alternative, Plan
+from hsd.records import Estimate, Hierarchy, Level
+from hsd.settings import MAX_DEPTH, MAX_THRESHOLD
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    max_depth: int = MAX_DEPTH
+    max_threshold: int = MAX_THRESHOLD
+    memory_limit_bytes: int | None = None
+
+
+def make_plan(measurement: Measurement, limits: Limits) -> Plan:
+    return planner.plan(
+        measurement, max_depth=limits.max_depth, max_threshold=limits.max_threshold, memory_limit_bytes=limits.memory_limit_bytes
+    )
+
+
+def shortest_path(measurement: Measurement, limits: Limits) -> tuple[gsp.Graph, gsp.Solution]:
+    """The graph of the reduction and its solution under the same largest threshold as the plan."""
+    problem = from_measurement(measurement, widest_pass(limits.max_depth, limits.max_threshold))
+    graph = gsp.build(problem, limits.max_threshold)
+    return graph, gsp.one_pass(graph)
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    best: Plan
+    fixed: Alternative | None  # the hierarchy whose thresholds were set by hand; None for the target alone
+    changed: bool
+
+
+def sliders(measurement: Measurement, plan: Plan) -> list[dict[str, Any]]:
+    """One slider for each acceptance rate, each model's cost and each threshold of the plan (drawn by `assets/controls.js`)."""
+    models = measurement.models
+    made = [
+        _slider(f"t:{level.model}", "Thresholds of the plan (T)", level.model, 1, MAX_THRESHOLD, 1, level.threshold, 0, "")
+        for level in plan.hierarchy.drafts
+    ]
+    made += [
+        _slider(f"c:{model}", "Cost of a pass (c)", model, ms / 5, ms * 5, ms / 50, ms, 3 if ms < 1 else 2, " ms")
+        for model in models
+        if (ms := 1e3 * _base_cost(measurement, model)) > 0
+    ]
+    made += [
+        _slider(f"a:{models.index(d)}:{models.index(v)}", "Acceptance rate (α)", f"{d} → {v}", 0, 1, 0.01, rate.mean, 2, "")
+        for d, row in measurement.acceptance.items()
+        for v, rate in row.items()
+        if d not in measurement.block_gains
+    ]
+    return made
+
+
+def what_if(measurement: Measurement, plan: Plan, values: Mapping[str, Any], limits: Limits) -> WhatIf:
+    """Plan again with some numbers replaced. `values` comes from the browser: only known sliders and numbers in range count."""
+    known = {slider["id"]: slider for slider in sliders(measurement, plan)}
+    chosen: dict[str, float] = {}
+    for key, value in values.items():
+        slider = known.get(key)
+        if slider and isinstance(value, int | float) and not isinstance(value, bool):
+            number = float(min(max(value, slider["min"]), slider["max"]))
+            if abs(number - slider["base"]) > slider["step"] / 2 + 1e-12:
+                chosen[key] = number
+    changed = replace(
+        measurement,
+        cost_s={model: _scaled(measurement, model, chosen) for model in measurement.models},
+        acceptance=_rates(measurement, chosen),
+        traces=(),  # a recorded trace says nothing about an acceptance rate that was not measured
+    )
+    best = make_plan(changed, limits)
+    levels = [Level(level.model, int(chosen.get(f"t:{level.model}", level.threshold or 1))) for level in plan.hierarchy.drafts]
+    fixed = planner.predict(changed, Hierarchy((*levels, Level(measurement.target)))) if levels else None
+    return WhatIf(best, fixed, bool(chosen))
+
+
+def _slider(key: str, group: str, label: str, low: float, high: float, step: float, base: float, digits: int, unit: str) -> dict[str, Any]:
+    return {"id": key, "group": group, "label": label, "min": low, "max": high, "step": step, "base": base, "digits": digits, "unit": unit}
+
+
+def _base_cost(measurement: Measurement, model: str) -> float:
+    costs = measurement.cost_s[model]
+    return costs[min(costs)].median
+
+
+def _scaled(measurement: Measurement, model: str, chosen: Mapping[str, float]) -> dict[int, Estimate]:
+    """Costs of all widths, in proportion to the slider of the smallest width."""
+    costs = measurement.cost_s[model]
+    if f"c:{model}" not in chosen:
+        return costs
+    factor = chosen[f"c:{model}"] / 1e3 / _base_cost(measurement, model)
+    return {width: Estimate(cost.median * factor, cost.low * factor, cost.high * factor, cost.samples) for width, cost in costs.items()}
+
+
+def _rates(measurement: Measurement, chosen: Mapping[str, float]) -> dict[str, dict[str, Any]]:
+    models = measurement.models
+    return {
+        draft: {
+            verifier: replace(rate, mean=value, low=value, high=value)
+            if (value := chosen.get(f"a:{models.index(draft)}:{models.index(verifier)}")) is not None
+            else rate
+            for verifier, rate in row.items()
+        }
+        for draft, row in measurement.acceptance.items()
+    }
+
+
+def check_whole(value: Any, what: str, low: int, high: int) -> int:
+    """A whole number from a number field or text, or `BadInput` that names the field."""
+    words = str(value).strip()
+    if not re.fullmatch(r"\d+(\.0+)?", words) or not low <= float(words) <= high:
+        raise BadInput(f"{what} is “{words[:40]}”; give a whole number from {low} to {high}.")
+    return int(float(words))

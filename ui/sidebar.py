@@ -1,0 +1,136 @@
+"""Target, device, candidates, sampling: what every step uses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+
+from hsd.errors import BadInput
+from hsd.records import Sampling
+from hsd.settings import DEFAULT_CANDIDATES, DEFAULT_TARGET
+from ui import format as fmt
+from ui import text
+from ui.engine import CandidateRow, DeviceRow, Setup
+from ui.nodes import Node, el, nodes
+from ui.palette import slot_of
+
+DTYPES = ("auto", "float32", "bfloat16", "float16")
+MAX_CANDIDATES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Sidebar:
+    target: gr.Dropdown
+    device: gr.Dropdown
+    dtype: gr.Dropdown
+    picker: gr.HTML
+    memory: gr.HTML
+    temperature: gr.Number
+    top_k: gr.Number
+    top_p: gr.Number
+    seed: gr.Number
+
+    @property
+    def setup(self) -> list[Any]:
+        """Inputs that `read_setup` takes, in order."""
+        return [self.target, self.picker, self.device, self.dtype]
+
+    @property
+    def sampling(self) -> list[Any]:
+        """Inputs that `read_sampling` takes, in order."""
+        return [self.temperature, self.top_k, self.top_p, self.seed]
+
+
+def create_sidebar() -> Sidebar:
+    with gr.Sidebar(elem_id="sidebar", width=330):
+        gr.HTML(value="", html_template=f'<h1 class="brand">{text.TITLE}</h1>', js_on_load=None)
+        target = gr.Dropdown(
+            [DEFAULT_TARGET], value=DEFAULT_TARGET, allow_custom_value=True, label=text.TARGET, info=text.TARGET_INFO, elem_id="target"
+        )
+        gr.HTML(
+            value="",
+            html_template=f'<div class="side-head" id="candidates-label">{text.CANDIDATES}</div><p class="muted small">{text.CANDIDATES_INFO}</p>',
+            js_on_load=None,
+        )
+        picker = gr.HTML(
+            value={"rows": [], "selected": list(DEFAULT_CANDIDATES)},
+            html_template='<div class="hsd-slot picker" role="group" aria-labelledby="candidates-label"></div>',
+            js_on_load="window.hsd.picker(element, props, trigger, watch); /* 'change' */",
+            elem_id="candidates",
+        )
+        memory = nodes(elem_id="memory")
+        device = gr.Dropdown([("choose by itself", "auto")], value="auto", label=text.DEVICE, elem_id="device")
+        with gr.Accordion(text.SAMPLING, open=False, elem_id="sampling"):
+            temperature = gr.Number(0, label=text.TEMPERATURE, minimum=0, maximum=10, step=0.1)
+            top_k = gr.Number(0, label=text.TOP_K, minimum=0, precision=0)
+            top_p = gr.Number(1, label=text.TOP_P, minimum=0, maximum=1, step=0.05)
+            seed = gr.Number(0, label=text.SEED, precision=0)
+            dtype = gr.Dropdown(list(DTYPES), value="auto", label=text.DTYPE)
+    return Sidebar(target, device, dtype, picker, memory, temperature, top_k, top_p, seed)
+
+
+def selected(picker: Any) -> tuple[str, ...]:
+    """Names ticked in the browser, checked: the value comes from outside."""
+    names = picker.get("selected", []) if isinstance(picker, dict) else []
+    return tuple(dict.fromkeys(str(name)[:300] for name in names[:MAX_CANDIDATES])) if isinstance(names, list) else ()
+
+
+def listed(picker: Any) -> tuple[str, ...]:
+    """All names in the picker, also those that a visitor added."""
+    rows = picker.get("rows", []) if isinstance(picker, dict) else []
+    names = [row.get("name") for row in rows[:MAX_CANDIDATES] if isinstance(row, dict)] if isinstance(rows, list) else []
+    return tuple(dict.fromkeys([str(name)[:300] for name in names if name] or DEFAULT_CANDIDATES))
+
+
+def read_setup(target: Any, picker: Any, device: Any, dtype: Any) -> Setup:
+    name = str(target or "").strip()
+    if not name or len(name) > 300:
+        raise BadInput("Choose a target model: a name from the list, a hub id, or a folder on the server.")
+    if dtype not in DTYPES:
+        raise BadInput(f"The number format is “{str(dtype)[:40]}”; choose one of {', '.join(DTYPES)}.")
+    return Setup(name, selected(picker), str(device or "auto")[:40], str(dtype))
+
+
+def read_sampling(temperature: Any, top_k: Any, top_p: Any, seed: Any) -> Sampling:
+    for label, value in ((text.TEMPERATURE, temperature), (text.TOP_K, top_k), (text.TOP_P, top_p), (text.SEED, seed)):
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise BadInput(f"“{label}” is empty or not a number.")
+    return Sampling(temperature=float(temperature), top_k=int(top_k), top_p=float(top_p), seed=int(seed))
+
+
+def picker_value(rows: Sequence[CandidateRow], ticked: Sequence[str], target: str) -> dict[str, Any]:
+    models = (*(row.name for row in rows), target)
+    shown = [
+        {
+            "name": row.name,
+            "status": row.status,
+            "reason": row.reason,
+            "slot": slot_of(row.name, models),
+            "facts": " · ".join(part for part in (row.kind, *_size(row)) if part),
+        }
+        for row in rows
+    ]
+    usable = {row.name for row in rows if row.status != "unusable"}
+    return {"rows": shown, "selected": [name for name in ticked if name in usable]}
+
+
+def _size(row: CandidateRow) -> tuple[str, ...]:
+    size = (fmt.parameters(row.parameters) + " parameters",) if row.parameters else ()
+    return (*size, fmt.memory(row.memory_bytes)) if row.memory_bytes else (*size, "no weights of its own")
+
+
+def memory_fit(rows: Sequence[CandidateRow], ticked: Sequence[str], target_bytes: int | None, device: DeviceRow | None) -> Node:
+    """Needed against free memory, as a bar and in words."""
+    needed = (target_bytes or 0) + sum(row.memory_bytes or 0 for row in rows if row.name in ticked)
+    if device is None or not device.free_bytes:
+        return el("p", text.MEMORY_UNKNOWN.format(needed=fmt.memory(needed)), cls="muted small")
+    over = needed > device.free_bytes
+    line = (text.MEMORY_OVER if over else text.MEMORY_LINE).format(
+        needed=fmt.memory(needed), free=fmt.memory(device.free_bytes), device=device.label
+    )
+    share = min(100.0, 100 * needed / device.free_bytes)
+    bar = el("div", el("div", cls="bar-done" + (" over" if over else ""), data_width=f"{share:.1f}"), cls="bar", aria_hidden="true")
+    return el("div", bar, el("p", line, cls="small bad" if over else "small muted", title=text.MEMORY_FIT), cls="memory")

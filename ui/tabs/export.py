@@ -1,0 +1,129 @@
+"""Step 6: take results along, load them again, fetch a run by its id. Files are made here and never named by a visitor."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import shutil
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from hsd.compare.record import Comparison
+from hsd.errors import BadInput
+from hsd.measure.record import Measurement
+from hsd.plan.record import Plan
+from ui import text
+from ui.jobs import explain
+from ui.nodes import el, nodes
+from ui.page import Ids, Page, Updates, done, failure
+from ui.planning import Limits, make_plan
+from ui.runs import RunPair
+
+MAX_UPLOAD = "20mb"
+
+
+def create_export(page: Page) -> None:
+    folder = Path(tempfile.mkdtemp(prefix="hsd-downloads-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    with gr.Tab(text.EXPORT, id="export", elem_id="tab-export"):
+        gr.Markdown(text.EXPORT_HELP)
+        with gr.Row(elem_classes="actions"):
+            kind = gr.Dropdown(
+                [(label, name) for name, label in text.KINDS.items()], value="plan", label=text.EXPORT_KIND, elem_id="export-kind"
+            )
+            button = gr.Button(text.EXPORT_BUTTON, variant="primary", elem_id="export", scale=0, min_width=120)
+            download = gr.DownloadButton(text.DOWNLOAD, interactive=False, elem_id="download", scale=0, min_width=140)
+        gr.Markdown(text.EXPORT_PREVIEW, elem_classes="caption")
+        preview = nodes(elem_id="export-preview")
+        with gr.Row():
+            upload = gr.UploadButton(text.LOAD_FILE, file_types=[".json"], type="binary", elem_id="load-file", min_width=260)
+        with gr.Row(elem_classes="inline-form"):
+            key = gr.Textbox("", label=text.FETCH, info=text.FETCH_INFO, elem_id="fetch-id", scale=4)
+            fetch = gr.Button(text.FETCH_BUTTON, elem_id="fetch", scale=1)
+
+    def export(ids: Ids, kind: str) -> Updates:
+        try:
+            content = content_of(page, ids, kind)
+            file = _write(folder, kind, content)
+        except Exception as error:
+            return {page.status: failure(explain(error)), preview: None, download: gr.DownloadButton(value=None, interactive=False)}
+        shown = content if len(content) <= 20_000 else content[:20_000] + "\n…"
+        block = el("pre", el("code", shown), cls="preview", tabindex="0", aria_label=text.EXPORT_PREVIEW)
+        return {preview: block, download: gr.DownloadButton(value=str(file), interactive=True)}
+
+    def load(ids: Ids, data: bytes | None) -> Updates:
+        try:
+            new, what = read_upload(page, data)
+        except Exception as error:
+            return {page.status: failure(explain(error))}
+        return page.show(new) | {page.status: done(text.LOADED.format(kind=what))}
+
+    def fetch_again(ids: Ids, key: str) -> Updates:
+        wanted = str(key or "").strip()[:64]
+        for name, kind in (("run", RunPair), ("measurement", Measurement), ("plan", Plan), ("comparison", Comparison)):
+            found = page.store.get(wanted, kind)
+            if found is not None:
+                new = replace(ids, **{name: wanted})
+                if name == "measurement":
+                    new = _with_plan(page, Ids(measurement=wanted), found)
+                return page.show(new) | {page.status: done(text.FETCHED.format(kind=name, key=wanted))}
+        return {page.status: failure(explain(BadInput(text.FETCH_UNKNOWN)))}
+
+    quiet = dict(show_progress="hidden", api_visibility="private")
+    button.click(export, [page.ids, kind], [preview, download, page.status], **quiet)
+
+    def wire(everything: list[Any]) -> None:
+        outputs = [page.ids, page.hero, page.status, *everything]
+        upload.upload(load, [page.ids, upload], outputs, **quiet)
+        gr.on([fetch.click, key.submit], fetch_again, [page.ids, key], outputs, **quiet)
+
+    page.wire.append(wire)
+
+
+def content_of(page: Page, ids: Ids, kind: str) -> str:
+    """Text of an export; raises `BadInput` that says what to do first."""
+    if kind not in text.KINDS:
+        raise BadInput("Choose what to export from the list.")
+    results = {"measurement": page.measurement(ids), "plan": page.plan(ids), "trace": page.run(ids), "comparison": page.comparison(ids)}
+    needed = kind if kind in results else "plan"
+    found = results[needed]
+    if found is None:
+        raise BadInput(text.NOTHING_TO_EXPORT.format(kind=needed, how=text.HOW[needed]))
+    if kind in results:
+        record = found.stacked if isinstance(found, RunPair) else found
+        return json.dumps(record.to_json(), ensure_ascii=False, indent=1)
+    return page.engine.export(kind, results["plan"], results["measurement"], results["comparison"])
+
+
+def read_upload(page: Page, data: bytes | None) -> tuple[Ids, str]:
+    """A measurement or a plan out of uploaded bytes; nothing else of the file is used, its name neither."""
+    try:
+        record = json.loads((data or b"").decode("utf-8"))
+    except (ValueError, UnicodeDecodeError):
+        raise BadInput(text.LOAD_NOT_JSON) from None
+    kind = record.get("kind") if isinstance(record, dict) else None
+    if kind == "measurement":
+        measurement = Measurement.from_json(record)
+        return _with_plan(page, page.keep(Ids(), measurement=measurement), measurement), kind
+    if kind == "plan":
+        return page.keep(Ids(), plan=Plan.from_json(record)), kind
+    raise BadInput(text.LOAD_UNKNOWN)
+
+
+def _with_plan(page: Page, ids: Ids, measurement: Measurement) -> Ids:
+    try:
+        return page.keep(ids, plan=make_plan(measurement, Limits()))
+    except BadInput:
+        return ids
+
+
+def _write(folder: Path, kind: str, content: str) -> Path:
+    """A file under a name made here, in a folder of its own so that the browser saves it under a plain name."""
+    place = Path(tempfile.mkdtemp(dir=folder))
+    file = place / f"hsd-{kind.replace('.', '')}.{text.SUFFIXES.get(kind, 'json')}"
+    file.write_text(content, encoding="utf-8")
+    return file

@@ -1,0 +1,293 @@
+"""Step 4: text streamed through the hierarchy, each token in the colour of the model that generated it."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import gradio as gr
+
+from hsd.errors import BadInput
+from hsd.generate.events import EndEvent, Event, NoticeEvent, RoundEvent, TokenEvent
+from hsd.records import Environment, Hierarchy, Level
+from hsd.settings import DEFAULT_MAX_NEW_TOKENS, MAX_NEW_TOKENS, MAX_PROMPT_CHARACTERS
+from ui import format as fmt
+from ui import stack_trace, text, token_pane
+from ui.counters import Counters
+from ui.engine import Engine, GenerateRequest, Setup
+from ui.jobs import Failed, Job
+from ui.nodes import Node, el, nodes
+from ui.page import Ids, Page, Updates, done, failure
+from ui.planning import check_whole
+from ui.runs import Run, RunPair
+from ui.sample import PROMPT
+from ui.sidebar import Sidebar, read_sampling, read_setup
+
+
+@dataclass(slots=True)
+class Recorder:
+    """Gathers the events of one run, with the values of the pane and the counters kept up to date."""
+
+    key: str
+    models: tuple[str, ...]
+    palette_models: tuple[str, ...]
+    pane: str = ""
+    tokens: list[TokenEvent] = field(default_factory=list)
+    rounds: list[RoundEvent] = field(default_factory=list)
+    notices: list[NoticeEvent] = field(default_factory=list)
+    end: EndEvent | None = None
+    counters: Counters = None
+
+    def __post_init__(self) -> None:
+        self.pane = token_pane.header(self.key, self.models, self.palette_models)
+        self.counters = Counters(self.models)
+
+    def add(self, event: Event) -> None:
+        self.counters.add(event)
+        if isinstance(event, TokenEvent):
+            self.tokens.append(event)
+            self.pane += token_pane.line(event, self.models)
+        elif isinstance(event, RoundEvent):
+            self.rounds.append(event)
+        elif isinstance(event, NoticeEvent):
+            self.notices.append(event)
+        else:
+            self.end = event
+            if event.tail and self.tokens:  # bytes of a character that never became complete
+                self.pane += token_pane.line(replace(self.tokens[-1], text=event.tail), self.models)
+
+    def latest_round(self) -> list[RoundEvent]:
+        """Events of the last complete target round."""
+        ended = next((event.round for event in reversed(self.rounds) if event.model == self.models[-1]), None)
+        latest = []
+        for event in reversed(self.rounds):
+            if ended is None or event.round < ended:
+                break
+            if event.round == ended:
+                latest.append(event)
+        return latest[::-1]
+
+    def run(self, request: GenerateRequest, environment: Environment | None) -> Run:
+        return Run(
+            self.models,
+            str(request.hierarchy),
+            request.prompt,
+            request.sampling,
+            tuple(self.tokens),
+            tuple(self.rounds),
+            tuple(self.notices),
+            self.end,
+            environment,
+        )
+
+
+def collect(engine: Engine, setup: Setup, request: GenerateRequest, environment: Environment) -> Run:
+    """One whole run without a page; the recorded sample is made of these."""
+    models = tuple(level.model for level in request.hierarchy.levels)
+    recorder = Recorder("sample", models, models)
+    for event in engine.generate(setup, request, lambda _: None, lambda: False):
+        recorder.add(event)
+    return recorder.run(request, environment)
+
+
+def create_generate(page: Page, side: Sidebar) -> None:
+    with gr.Tab(text.GENERATE, id="generate", elem_id="tab-generate"):
+        prompt = gr.Textbox(PROMPT, label=text.PROMPT, lines=3, max_lines=12, elem_id="prompt", max_length=MAX_PROMPT_CHARACTERS)
+        with gr.Row(elem_classes="actions"):
+            button = gr.Button(text.GENERATE_BUTTON, variant="primary", elem_id="generate", scale=0, min_width=180)
+            beside = gr.Checkbox(False, label=text.ALONE, scale=1, elem_id="beside")
+        with gr.Row():
+            drafts = gr.Textbox("", label=text.HIERARCHY, info=text.HIERARCHY_INFO, elem_id="hierarchy", scale=3)
+            limit = gr.Number(
+                DEFAULT_MAX_NEW_TOKENS, label=text.MAX_NEW, minimum=1, maximum=MAX_NEW_TOKENS, precision=0, elem_id="max-new", scale=1
+            )
+        with gr.Accordion(text.SYSTEM, open=False):
+            system = gr.Textbox("", show_label=False, label=text.SYSTEM, lines=2, max_length=MAX_PROMPT_CHARACTERS)
+            raw = gr.Checkbox(False, label=text.RAW)
+        notices = nodes(elem_id="generate-notices")
+        legend = nodes(elem_id="legend")
+        with gr.Row(equal_height=False):
+            with gr.Column(min_width=320):
+                gr.Markdown(text.PANE_TITLE, elem_classes="caption")
+                pane = token_pane.pane("token-pane", text.PANE_LABEL, text.PANE_EMPTY)
+                token_pane.clock("token-pane")
+            with gr.Column(min_width=320, visible=False) as alone_column:
+                gr.Markdown(text.ALONE_TITLE, elem_classes="caption")
+                alone_pane = token_pane.pane("alone-pane", text.ALONE_LABEL, text.ALONE_EMPTY)
+                token_pane.clock("alone-pane")
+        gr.HTML(
+            value="", html_template=f'<p id="token-detail" class="muted small" aria-live="polite">{text.DETAIL_HINT}</p>', js_on_load=None
+        )
+        with gr.Row(elem_classes="actions"):
+            replay = gr.Button(text.REPLAY, size="sm", elem_id="replay", scale=0, min_width=200)
+            slow = gr.Button(text.REPLAY_SLOW, size="sm", elem_id="replay-slow", scale=0, min_width=160)
+        counters = nodes(elem_id="counters")
+        gr.Markdown(f"{text.STACK}. {text.STACK_HELP}", elem_classes="caption")
+        stack = gr.HTML(
+            value=None,
+            html_template='<div class="hsd-slot stack"></div>',
+            js_on_load="window.hsd.stack(element, props, watch);",
+            elem_id="stack",
+            empty=text.STACK_EMPTY,
+        )
+
+    page.run_buttons.append(button)
+    outputs = [notices, legend, pane, alone_column, alone_pane, counters, stack, drafts]
+
+    def colours(models: tuple[str, ...], ids: Ids) -> tuple[str, ...]:
+        """The models whose order fixes the colours: those of the plan, so that pane and graph agree."""
+        plan = page.plan(ids) or (page.sample.plan if page.sample else None)
+        return plan.candidates if plan and set(models) <= set(plan.candidates) and plan.candidates[-1] == models[-1] else models
+
+    def draw(pair: RunPair, ids: Ids, recorded: bool) -> Updates:
+        recorder = _replayed(pair.stacked, "shown", colours(pair.stacked.models, ids))
+        updates: Updates = {
+            notices: _notices(pair, recorded),
+            legend: token_pane.legend(recorder.models, recorder.palette_models, (text.CUE_CORRECTED, text.CUE_BONUS)),
+            pane: recorder.pane,
+            counters: recorder.counters.show(recorder.palette_models, page.measurement(ids)),
+            stack: stack_trace.value(pair.stacked.rounds, recorder.models, recorder.palette_models),
+            alone_column: gr.Column(visible=pair.alone is not None),
+            alone_pane: _replayed(pair.alone, "alone", recorder.palette_models).pane if pair.alone else "",
+        }
+        return updates
+
+    def show(ids: Ids) -> Updates:
+        pair, plan = page.run(ids), page.plan(ids)
+        updates: Updates = {}
+        if pair:
+            updates = draw(pair, ids, False)
+        elif not ids.measurement and page.sample and page.sample.run:
+            updates = draw(page.sample.run, ids, True)
+        known = plan or (page.sample.plan if page.sample and not ids.measurement else None)
+        return updates | ({drafts: known.hierarchy.drafts_label()} if known else {})
+
+    page.shows.append(show)
+    page.outputs += outputs
+
+    def generate(
+        job: Job, ids: Ids, prompt: str, drafts_label: str, limit: Any, beside: bool, system: str, raw: bool, *settings: Any
+    ) -> Iterator[Updates]:
+        setup, sampling = read_setup(*settings[:4]), read_sampling(*settings[4:])
+        if not str(prompt).strip():
+            raise BadInput("The prompt is empty; write what the model should answer or continue.")
+        hierarchy = Hierarchy.parse(str(drafts_label or ""), setup.target)
+        request = GenerateRequest(hierarchy, prompt, system, bool(raw), sampling, check_whole(limit, text.MAX_NEW, 1, MAX_NEW_TOKENS))
+        models = tuple(level.model for level in hierarchy.levels)
+        used = replace(setup, drafts=tuple(level.model for level in hierarchy.drafts))
+        key = secrets.token_urlsafe(9)
+        palette_models = colours(models, ids)
+        stacked = Recorder(key, models, palette_models)
+        alone = Recorder(key + "-alone", models[-1:], palette_models)
+        plan = page.plan(ids)
+
+        def keep(pair: RunPair) -> RunPair:
+            page.store.put(pair, key)
+            return pair
+
+        def work() -> RunPair:
+            """Generate; whatever was committed is kept under the run's id, also after a stop, a fault or a lost connection."""
+            environment = plan.environment if plan and plan.hierarchy.target == setup.target else None
+            copy = Recorder(key, models, palette_models)
+            try:
+                for event in page.engine.generate(used, request, job.items.put, job.should_stop):
+                    copy.add(event)
+                    job.items.put((stacked, event))
+            finally:
+                pair = keep(RunPair(copy.run(request, environment)))
+            if beside and not job.should_stop():
+                second = Recorder(key, models[-1:], palette_models)
+                only = replace(request, hierarchy=Hierarchy((Level(models[-1]),)))
+                try:
+                    for event in page.engine.generate(replace(setup, drafts=()), only, job.items.put, job.should_stop):
+                        second.add(event)
+                        job.items.put((alone, event))
+                finally:
+                    pair = keep(RunPair(pair.stacked, second.run(only, environment)))
+            return pair
+
+        yield {
+            notices: None,
+            legend: token_pane.legend(models, palette_models, (text.CUE_CORRECTED, text.CUE_BONUS)),
+            pane: stacked.pane,
+            alone_pane: alone.pane if beside else "",
+            alone_column: gr.Column(visible=bool(beside)),
+            counters: None,
+            stack: None,
+            page.status: _running(key),
+        }
+
+        def on_batch(items: list[Any]) -> Updates:
+            updates: Updates = {}
+            for recorder, event in items:
+                recorder.add(event)
+                if isinstance(event, NoticeEvent):
+                    updates[notices] = _dropped(stacked.notices + alone.notices)
+            if any(recorder is stacked for recorder, _ in items):
+                latest = stack_trace.value(stacked.latest_round(), models, palette_models)
+                updates |= {pane: stacked.pane, counters: stacked.counters.show(palette_models, page.measurement(ids)), stack: latest}
+            if any(recorder is alone for recorder, _ in items):
+                updates[alone_pane] = alone.pane
+            if items:
+                updates[page.status] = _running(key)
+            return updates
+
+        def on_done(pair: RunPair) -> Updates:
+            new = replace(ids, run=key)
+            end = pair.stacked.end
+            words = text.END_REASONS[end.reason] if end else ""
+            if end and end.reason == "target_fault":
+                return {page.ids: new, page.status: failure(Failed(f"{words} {end.message}", False))} | finish(new)
+            rate = f"{fmt.rate(pair.stacked.tokens_per_s)} · " if pair.stacked.tokens_per_s else ""
+            return {page.ids: new, page.status: done(f"{words} {rate}{text.RUN_ID.format(key=key)}")} | finish(new)
+
+        def finish(new: Ids) -> Updates:
+            pair = page.store.get(key, RunPair)
+            if pair is None:
+                return {}
+            updates: Updates = {stack: stack_trace.value(pair.stacked.rounds, models, palette_models), page.hero: page.hero_of(new)}
+            return updates | {notices: _notices(pair, False)}
+
+        def on_failed(failed: Failed) -> Updates:
+            new = replace(ids, run=key) if stacked.tokens else ids
+            return {page.ids: new} | (finish(new) if stacked.tokens else {})
+
+        yield from page.stream(job, work, on_batch, on_done, on_failed)
+
+    inputs = [page.ids, prompt, drafts, limit, beside, system, raw, *side.setup, *side.sampling]
+    page.wire.append(lambda _: page.on_device(button, generate, inputs, [*outputs[:-1], page.hero]))
+    for again, speed in ((replay, 1), (slow, 0.25)):
+        again.click(None, None, None, js=f"() => {{ window.hsd.replay(['token-pane', 'alone-pane'], {speed}); }}")
+
+
+def _replayed(run: Run, key: str, palette_models: tuple[str, ...]) -> Recorder:
+    recorder = Recorder(f"{key}-{secrets.token_hex(4)}", run.models, palette_models)
+    for event in (*run.tokens, *run.rounds):
+        recorder.add(event)
+    return recorder
+
+
+def _running(key: str) -> Node:
+    return el("div", el("p", f"Generating · {text.RUN_ID.format(key=key)}", cls="status-words"), cls="status running", data_state="running")
+
+
+def _dropped(notices: list[NoticeEvent] | tuple[NoticeEvent, ...]) -> Node | None:
+    if not notices:
+        return None
+    lines = [el("p", text.DROPPED.format(model=notice.model, message=notice.message), cls="notice") for notice in notices]
+    return el("div", *lines, role="alert")
+
+
+def _notices(pair: RunPair, recorded: bool) -> Node | None:
+    parts: list[Node] = []
+    dropped = _dropped(pair.stacked.notices)
+    if dropped:
+        parts.append(dropped)
+    if recorded:
+        parts.append(el("p", el("span", "recorded sample", cls="pill download"), f" “{pair.stacked.prompt}”", cls="small muted"))
+    if pair.alone and pair.alone.end and pair.stacked.end and pair.stacked.sampling.greedy:
+        same = pair.alone.end.token_ids == pair.stacked.end.token_ids
+        parts.append(el("p", text.SAME_TEXT if same else text.OTHER_TEXT, cls="small good" if same else "small bad"))
+    return el("div", *parts) if parts else None

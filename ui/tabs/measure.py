@@ -1,0 +1,160 @@
+"""Step 2: costs and acceptance on this device, live."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import gradio as gr
+
+from hsd.errors import HsdError
+from hsd.measure.record import Measurement
+from hsd.settings import MAX_PROMPT_CHARACTERS
+from ui import format as fmt
+from ui import text
+from ui.engine import MeasureRequest
+from ui.figures.acceptance import heatmap
+from ui.figures.costs import curves
+from ui.jobs import Failed, Job, explain
+from ui.nodes import Node, el, nodes, swatch, table
+from ui.page import Ids, Page, Updates, done, failure
+from ui.palette import slot_of
+from ui.planning import Limits, make_plan
+from ui.sidebar import Sidebar, read_sampling, read_setup
+
+
+def create_measure(page: Page, side: Sidebar) -> None:
+    with gr.Tab(text.MEASURE, id="measure", elem_id="tab-measure"):
+        gr.Markdown(text.MEASURE_HELP)
+        with gr.Row(elem_classes="actions"):
+            button = gr.Button(text.MEASURE_BUTTON, variant="primary", elem_id="measure", scale=0, min_width=220)
+            thorough = gr.Checkbox(label=text.THOROUGH, value=False, scale=1)
+        with gr.Accordion(text.OWN_PROMPTS, open=False):
+            prompts = gr.Textbox(show_label=False, lines=4, max_length=MAX_PROMPT_CHARACTERS, elem_id="own-prompts", label=text.OWN_PROMPTS)
+        facts = nodes(elem_id="measure-facts")
+        with gr.Row():
+            with gr.Column(min_width=340):
+                _caption(text.HEATMAP)
+                heat = gr.Plot(show_label=False, elem_id="heatmap", label=text.HEATMAP)
+            with gr.Column(min_width=340):
+                _caption(text.COSTS)
+                cost = gr.Plot(show_label=False, elem_id="costs", label=text.COSTS)
+        figures = nodes(elem_id="measure-table")
+
+    page.run_buttons.append(button)
+    outputs = [facts, heat, cost, figures]
+
+    def draw(measurement: Measurement, partial: bool = False, recorded: bool = False) -> Updates:
+        updates: Updates = {
+            facts: _facts(measurement, partial, recorded),
+            cost: curves(measurement),
+            figures: measure_table(measurement),
+        }
+        if measurement.acceptance:
+            updates[heat] = heatmap(measurement)
+        return updates
+
+    def show(ids: Ids) -> Updates:
+        measurement = page.measurement(ids)
+        if measurement:
+            return draw(measurement)
+        if page.sample:
+            return draw(page.sample.measurement, recorded=True)
+        return {facts: el("p", text.NO_MEASUREMENT, cls="muted")}
+
+    page.shows.append(show)
+
+    def measure(job: Job, ids: Ids, thorough: bool, prompts: str, *settings: Any) -> Iterator[Updates]:
+        setup, sampling = read_setup(*settings[:4]), read_sampling(*settings[4:])
+        request = MeasureRequest(sampling, bool(thorough), (prompts or "").strip() or None)
+        partial: list[Measurement] = []
+
+        def on_partial(measurement: Measurement) -> None:
+            partial[:] = [measurement]
+            job.items.put(measurement)
+
+        def work() -> Ids:
+            found = page.engine.measure(setup, request, job.items.put, on_partial, job.should_stop)
+            return _planned(page, found)
+
+        def on_batch(items: list[Any]) -> Updates:
+            return draw(items[-1], partial=True) if items else {}
+
+        def on_done(result: Ids) -> Updates:
+            stopped = job.stop.is_set()
+            words = f"{'Stopped; what was complete is kept' if stopped else 'Measured'} ({text.RUN_ID.format(key=result.measurement)})."
+            return page.show(result) | {page.status: done(words)} | ({} if result.plan else _plan_trouble(page, result))
+
+        def on_failed(failed: Failed) -> Updates:
+            if not partial:
+                return page.show(ids)
+            kept = _planned(page, partial[0])
+            key = text.RUN_ID.format(key=kept.measurement)
+            return page.show(kept) | {
+                page.status: failure(Failed(f"{failed.message} What was complete is kept ({key}).", failed.cancelled))
+            }
+
+        yield from page.stream(job, work, on_batch, on_done, on_failed)
+
+    page.wire.append(
+        lambda everything: page.on_device(button, measure, [page.ids, thorough, prompts, *side.setup, *side.sampling], everything)
+    )
+    page.outputs += outputs
+
+
+def _planned(page: Page, measurement: Measurement) -> Ids:
+    """Keep a measurement, with its plan when there is enough to plan with; both are made where the work is done."""
+    ids = page.keep(Ids(), measurement=measurement)
+    try:
+        return page.keep(ids, plan=make_plan(measurement, Limits()))
+    except HsdError:
+        return ids
+
+
+def _plan_trouble(page: Page, ids: Ids) -> Updates:
+    try:
+        make_plan(page.measurement(ids), Limits())
+    except HsdError as error:
+        return {page.status: failure(explain(error))}
+    return {}
+
+
+def _facts(measurement: Measurement, partial: bool, recorded: bool) -> Node:
+    stamp = measurement.environment
+    line = text.SETTINGS.format(
+        count=measurement.prompts.count,
+        name=measurement.prompts.name,
+        context=measurement.context_tokens,
+        sampling=measurement.sampling.label(),
+        environment=stamp.label(),
+        time=stamp.time[:16].replace("T", " "),
+    )
+    badge = el("span", "partial" if partial else "recorded sample", cls="pill download") if partial or recorded else None
+    return el("p", badge, " " if badge else "", line, cls="muted small", title=text.PARTIAL_MEASUREMENT if partial else None)
+
+
+def measure_table(measurement: Measurement) -> Node:
+    rows: list[list[Node]] = []
+    for model in measurement.models:
+        costs = measurement.cost_s.get(model, {})
+        first = min(costs) if costs else None
+        last = max(costs) if costs else None
+        label = el("span", swatch(slot_of(model, measurement.models)), model, cls="named")
+        rows.append(
+            [label, _cost(measurement, model, first), _cost(measurement, model, last), fmt.memory(measurement.memory_bytes.get(model))]
+        )
+    rounds = el("p", f"Outside of forward passes: {fmt.seconds(measurement.overhead_s)} a target round.", cls="muted small")
+    head: list[Node] = ["Model", "Narrowest pass", "Widest pass", "Memory it adds"]
+    return el("div", table(head, rows, text.MEASURE_TABLE), rounds)
+
+
+def _cost(measurement: Measurement, model: str, width: int | None) -> str:
+    if width is None:
+        return "–"
+    cost = measurement.cost_s[model][width]
+    spread = f"{fmt.milliseconds(cost.median)} ({fmt.interval(1e3 * cost.low, 1e3 * cost.high)}, n={cost.samples})"
+    return f"{spread} a call" if width == 0 else f"{spread} at width {width}"
+
+
+def _caption(words: str) -> None:
+    gr.Markdown(words, elem_classes="caption")

@@ -1,0 +1,85 @@
+"""Step 1: every model that could take part, with status, memory and reason."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import gradio as gr
+
+from hsd.errors import BadInput
+from ui import format as fmt
+from ui import text
+from ui.engine import CandidateRow
+from ui.jobs import explain
+from ui.nodes import Node, el, nodes, swatch, table
+from ui.page import Page, Updates, done, failure
+from ui.palette import slot_of
+from ui.sidebar import MAX_CANDIDATES, Sidebar, listed, memory_fit, picker_value, read_setup, selected
+
+
+def create_pick(page: Page, side: Sidebar) -> None:
+    with gr.Tab(text.PICK, id="pick", elem_id="tab-pick"):
+        gr.Markdown(text.PICK_HELP)
+        models = nodes(elem_id="candidate-table")
+        with gr.Row(elem_classes="inline-form"):
+            name = gr.Textbox(label=text.ADD_MODEL, placeholder="HuggingFaceTB/SmolLM2-135M-Instruct", scale=4, elem_id="add-name")
+            add = gr.Button(text.ADD_BUTTON, scale=1, elem_id="add")
+
+    shown = [side.picker, side.memory, models, page.status]
+
+    def refresh(target: Any, picker: Any, device: Any, dtype: Any, extra: str = "") -> Updates:
+        try:
+            setup = read_setup(target, picker, device, dtype)
+            names = (*listed(picker), extra) if extra else listed(picker)
+            rows = page.engine.candidates(setup.target, names[:MAX_CANDIDATES], setup.device, setup.dtype)
+            ticked = (*selected(picker), extra) if extra else selected(picker)
+            fit = _fit(page, rows, ticked, setup.target, setup.device)
+        except Exception as error:
+            return {page.status: failure(explain(error))}
+        return {side.picker: picker_value(rows, ticked, setup.target), side.memory: fit, models: candidate_table(rows, setup.target)}
+
+    def arrive(target: Any, picker: Any, device: Any, dtype: Any) -> Updates:
+        targets = page.engine.targets()
+        devices = [("choose by itself", "auto"), *((row.label, row.name) for row in page.engine.devices())]
+        lists = {side.target: gr.Dropdown(choices=[row.name for row in targets]), side.device: gr.Dropdown(choices=devices)}
+        return lists | refresh(target, picker, device, dtype)
+
+    def tick(target: Any, picker: Any, device: Any, dtype: Any) -> Updates:
+        updates = refresh(target, picker, device, dtype)
+        updates.pop(side.picker, None)  # the browser already shows what it ticked
+        return updates
+
+    def add_model(name: str, target: Any, picker: Any, device: Any, dtype: Any) -> Updates:
+        wanted = str(name or "").strip()[:300]
+        if not wanted:
+            return {page.status: failure(explain(BadInput("Give a hub id such as Qwen/Qwen2.5-0.5B-Instruct, or a folder on the server.")))}
+        updates = refresh(target, picker, device, dtype, extra=wanted)
+        return updates if page.status in updates else updates | {page.status: done(f"{wanted} is in the list.")}
+
+    quiet = dict(show_progress="hidden", api_visibility="private")
+    page.load = (arrive, side.setup, [side.target, side.device, *shown])
+    for part in (side.target, side.device, side.dtype):
+        part.change(refresh, side.setup, shown, **quiet)
+    side.picker.change(tick, side.setup, [side.memory, models, page.status], trigger_mode="always_last", **quiet)
+    gr.on([add.click, name.submit], add_model, [name, *side.setup], shown, **quiet)
+
+
+def candidate_table(rows: Sequence[CandidateRow], target: str) -> Node:
+    names = (*(row.name for row in rows), target)
+    cells: list[list[Node]] = []
+    for row in rows:
+        label = el("span", swatch(slot_of(row.name, names)), el("b", row.name), cls="named")
+        state = el("span", text.STATUS.get(row.status, row.status), cls=f"pill {row.status}")
+        reason = el("small", row.reason, cls="reason") if row.reason else ""
+        size = fmt.parameters(row.parameters) if row.parameters else "–"
+        words = el("div", el("div", row.description), reason)
+        cells.append([label, state, size, fmt.memory(row.memory_bytes) if row.memory_bytes else "none", words])
+    return table(["Draft", "Status", "Parameters", "Memory", "What it is"], cells, text.PICK_CAPTION, empty="No candidates.")
+
+
+def _fit(page: Page, rows: Sequence[CandidateRow], ticked: Sequence[str], target: str, device: str) -> Node:
+    target_bytes = next((row.memory_bytes for row in page.engine.targets() if row.name == target), None)
+    devices = page.engine.devices()
+    chosen = next((row for row in devices if row.name == device), devices[0] if devices else None)
+    return memory_fit(rows, ticked, target_bytes, chosen)

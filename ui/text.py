@@ -1,0 +1,188 @@
+"""Every sentence of the page, in one place. Words in braces are filled in by `str.format`."""
+
+TITLE = "Hierarchical speculative decoding"
+LEAD = (
+    "Stack several draft models under one target and get the target's own text in less time. "
+    "Measure this device, plan the fastest stack, watch it decode, check the promise."
+)
+
+# The six steps of the data path
+PICK, MEASURE, PLAN, GENERATE, COMPARE, EXPORT = "1 Pick", "2 Measure", "3 Plan", "4 Generate", "5 Compare", "6 Export"
+
+UNEXPECTED = "Something unexpected went wrong here ({kind}); the details are in the server's log. The page goes on working; try again."
+STOPPED_BEFORE_START = "Stopped before it started."
+WAITING = "Waiting for the device: one run at a time uses it, yours comes next in line."
+READY = "Ready."
+STOPPING = "Stopping…"
+NOTHING_TO_STOP = "Nothing of yours is running."
+STOPPED_NOTHING = "Stopped. Nothing was complete yet, so nothing was kept."
+LEFT = "{time} left"
+RUN_ID = "run {key}"
+
+# Sidebar
+TARGET = "Target model"
+TARGET_INFO = "The model whose text you get. A name from the list, a hub id, or a folder on the server."
+DEVICE = "Device"
+DTYPE = "Number format of the target"
+CANDIDATES = "Candidate drafts"
+CANDIDATES_INFO = "The planner chooses among the ticked ones; measuring takes time for each."
+SAMPLING = "Sampling"
+TEMPERATURE, TOP_K, TOP_P, SEED = "Temperature (0 is greedy)", "Top-k (0 is off)", "Top-p (1 is off)", "Seed"
+MEMORY_FIT = "Memory, computed from the configuration before anything is loaded"
+MEMORY_LINE = "{needed} needed · {free} free on {device}"
+MEMORY_UNKNOWN = "{needed} needed"
+MEMORY_OVER = "{needed} needed, only {free} free on {device}: untick a candidate or pick another device."
+
+# Pick
+PICK_HELP = "Every draft that could stand under this target. What cannot is listed too, with the reason."
+PICK_CAPTION = "Candidate drafts with kind, size, memory and status"
+ADD_MODEL = "Add a draft by hub id or folder"
+ADD_BUTTON = "Add"
+STATUS = {"ready": "ready", "download": "downloads on first use", "unusable": "unusable"}
+
+# Measure
+MEASURE_BUTTON = "Measure this device"
+MEASURE_HELP = (
+    "Times one forward pass of every model at several widths, and how often each model's tokens are accepted by every larger one, "
+    "on text that the target itself writes."
+)
+THOROUGH = "Thorough (more prompts and widths, takes several times longer)"
+OWN_PROMPTS = "Your own prompts, one a line (empty: the built-in set)"
+HEATMAP = "Acceptance rate of a token of the row's model at the column's model, with its 95 % interval"
+COSTS = "Time of one forward pass by width (number of new tokens), median with 95 % interval"
+MEASURE_TABLE = "Cost and memory of each model"
+SETTINGS = "{count} prompts ({name}) · context {context} tokens · {sampling} · {environment} · {time}"
+PARTIAL_MEASUREMENT = "Measured so far; the numbers still move."
+NO_MEASUREMENT = "Nothing measured yet. Press “Measure this device”."
+
+# Plan
+PLAN_BUTTON = "Plan"
+PLAN_HELP = "Finds the hierarchy and thresholds with the lowest predicted time per token. “No draft” and “one draft” always compete."
+MAX_DEPTH, MAX_THRESHOLD = "Most drafts in the stack", "Largest threshold"
+MEMORY_LIMIT = "Memory limit in GiB (0: none)"
+GRAPH = "The hierarchy: a draft hands its block up; the thick path is the plan"
+LATENCY = "Predicted time per token of the best hierarchies, with 95 % interval"
+STACKED = "Where the time of one token goes"
+PATH = "The shortest-path problem behind the plan: a node is a model handing up blocks of T tokens"
+ALTERNATIVES = "Ranked alternatives"
+WHAT_IF = "What if?"
+WHAT_IF_HELP = "Move any acceptance rate, cost or threshold; the plan is recomputed at once. Nothing here changes your measurement."
+WHAT_IF_EMPTY = "The sliders appear once there is a measurement."
+WHAT_IF_RESET = "Back to the measured values"
+WHAT_IF_BEST = "Best plan with these numbers"
+WHAT_IF_FIXED = "Thresholds as set above"
+WHAT_IF_ALONE = "Target alone"
+WHAT_IF_SAME = "The plan stays the same."
+WHAT_IF_OTHER = "The plan changes; measured, it was {plan}."
+CALCULATOR = "Calculator without any model"
+CALCULATOR_HELP = (
+    "Type or paste a table: a row for each model, smallest first and the target last, with its cost in milliseconds a pass and its "
+    "acceptance rate at each larger model. Commas, semicolons or tabs."
+)
+CALCULATOR_TABLE, CALCULATE = "Costs (ms) and acceptance rates", "Calculate"
+NEED_MEASUREMENT = "Measure first: a plan is made of the costs and acceptance rates of this device. The sample on the page is not yours."
+NO_PLAN = "No plan yet. Measure, then plan."
+
+# Generate
+GENERATE_BUTTON = "Generate"
+STOP_BUTTON = "Stop"
+PROMPT = "Prompt"
+SYSTEM = "System prompt (optional)"
+RAW = "Plain completion (no chat template)"
+HIERARCHY = "Hierarchy below the target"
+HIERARCHY_INFO = "Smallest first, each draft with its threshold, for example prompt-lookup@3,quantized:int4@8. Empty: the target alone."
+MAX_NEW = "Most new tokens"
+ALONE = "Then run the target alone for comparison"
+REPLAY, REPLAY_SLOW = "Replay both on one clock", "Replay at ¼ speed"
+PANE_LABEL = "Generated text, coloured by the model that generated each token. Arrow keys step through the tokens."
+PANE_EMPTY = "The text appears here, each token in the colour of the model that generated it."
+ALONE_LABEL = "Text of the target alone. Arrow keys step through the tokens."
+ALONE_EMPTY = "The same prompt with the target alone."
+PANE_TITLE, ALONE_TITLE = "Through the hierarchy", "Target alone"
+DETAIL_HINT = "Point at a token, tap it, or step with the arrow keys to see where it came from."
+STACK = "Stack trace: each target round unfolded into the rounds of the levels below"
+STACK_HELP = "Rejected tokens are struck out. Step through it or replay it at reading speed."
+STACK_EMPTY = "After a run, each round of the target opens here into the rounds below it."
+CUE_CORRECTED = "corrected: drawn by the verifier after a rejection"
+CUE_BONUS = "bonus: drawn after a fully accepted block"
+END_REASONS = {
+    "eos": "The model ended its text.",
+    "stop_string": "A stop string was reached.",
+    "max_new_tokens": "The token limit was reached.",
+    "context_full": "The target's context is full.",
+    "stopped": "Stopped; what was committed is kept and can be exported.",
+    "target_fault": "The target failed; what was committed is kept.",
+}
+DROPPED = "Draft {model} dropped out: {message} The text stays exact; the rest of the hierarchy goes on."
+SAME_TEXT = "Both texts are identical."
+OTHER_TEXT = "The texts differ; in lower precision a near-tie can tip. Compare → lossless check names the place and the margin."
+
+# Compare
+COMPARE_BUTTON = "Compare"
+COMPARE_HELP = (
+    "Runs the target alone, the best single draft, the planned hierarchy and transformers' own modes on the same prompts, interleaved."
+)
+REPEATS = "Repeats"
+WITH_TRANSFORMERS = "Include transformers' own modes"
+COMPARE_BARS = "Measured tokens per second, median with the spread over repeats; ◆ is the prediction"
+COMPARE_SCATTER = "Predicted against measured seconds per token"
+COMPARE_TABLE = "Methods, slowest to fastest"
+NO_COMPARISON = "Nothing compared yet. Plan first, then press “Compare”."
+NEED_PLAN = "Plan first: a comparison runs the planned hierarchy against the target alone."
+METHODS = {
+    "target": "target alone",
+    "hierarchy": "planned hierarchy",
+    "best-single": "best single draft",
+    "transformers": "transformers generate",
+    "transformers-prompt-lookup": "transformers + prompt lookup",
+    "transformers-assistant": "transformers + assistant",
+}
+IDENTICAL_YES = "Every text equals the target's own text."
+IDENTICAL_NEAR = "Differences only at near-ties of {dtype} rounding; not the same as equal."
+IDENTICAL_NO = "Some texts differ from the target's own text beyond a near-tie. That is a fault: please report it."
+IDENTICAL_SAMPLED = "Sampled texts are not compared one by one; the distribution tests stand in for that."
+
+# Export
+EXPORT_HELP = "Take the result with you: files that this program reads again, a report, or a snippet for another engine."
+EXPORT_KIND, EXPORT_BUTTON, DOWNLOAD = "What", "Show", "Download"
+EXPORT_PREVIEW = "Preview"
+KINDS = {
+    "measurement": "Measurement (JSON)",
+    "plan": "Plan (JSON)",
+    "trace": "Trace of the last generation (JSON)",
+    "comparison": "Comparison (JSON)",
+    "report": "Report (Markdown)",
+    "python": "Snippet: this library",
+    "transformers": "Snippet: transformers",
+    "vllm": "Snippet: vLLM",
+    "llama.cpp": "Snippet: llama.cpp",
+    "sglang": "Snippet: SGLang",
+}
+SUFFIXES = {"report": "md", "python": "py", "transformers": "py", "vllm": "py", "llama.cpp": "sh", "sglang": "sh"}
+LOAD_FILE = "Load a measurement or plan file"
+LOADED = "Loaded the {kind}."
+LOAD_UNKNOWN = "This file is neither a measurement nor a plan of this program; export one with the list above."
+LOAD_NOT_JSON = "This file is not JSON; choose a measurement or plan that was exported here."
+FETCH = "Fetch a run again by its id"
+FETCH_BUTTON = "Fetch"
+FETCH_INFO = "If the connection broke during a run, its result is kept on the server under the id that the page showed."
+FETCHED = "Fetched {kind} {key}."
+FETCH_UNKNOWN = "No result with that id is kept here: it was never finished, was made on another server, or has been forgotten."
+NOTHING_TO_EXPORT = "There is no {kind} yet; {how}."
+HOW = {
+    "measurement": "measure first",
+    "plan": "plan first",
+    "trace": "generate something first",
+    "comparison": "compare first",
+}
+
+# Hero
+HERO_PLANNED, HERO_MEASURED = "planned {times}", "measured {times} ({low}–{high}, n={count})"
+HERO_ONE_RUN = "measured {times} in one run"
+HERO_NOT_MEASURED = "not compared yet"
+HERO_NO_DRAFT = "the target alone is fastest here"
+HERO_IDENTICAL = "output identical to the target: {verdict}"
+HERO_EMPTY = "Measure this device to get your answer."
+VERDICTS = {True: "yes", False: "no", None: "not checked"}
+RECORDED = "Recorded sample, not your device: {environment}, {time}. Press “Measure this device” to replace it."
+YOURS = "Measured here: {environment}"

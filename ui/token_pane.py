@@ -1,0 +1,61 @@
+"""The coloured text: a compact cumulative value for `assets/token_pane.js`, one short line a token.
+
+Each update of a run starts with the previous one, so Gradio sends only what was appended.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import gradio as gr
+
+from hsd.generate.events import TokenEvent
+from ui import nodes, palette
+
+OUTCOMES = {"accepted": 0, "corrected": 1, "bonus": 2}
+
+
+def header(run: str, models: Sequence[str], palette_models: Sequence[str]) -> str:
+    """First line: the run, its models (smallest first) and their colour slots."""
+    slots = [palette.slot_of(name, palette_models) for name in models]
+    return json.dumps({"run": run, "models": list(models), "slots": slots}) + "\n"
+
+
+def line(event: TokenEvent, models: Sequence[str]) -> str:
+    level = models.index(event.generated_by) if event.generated_by in models else len(models) - 1
+    return json.dumps([level, OUTCOMES[event.outcome], event.round, round(event.time_s * 1000, 1), event.text]) + "\n"
+
+
+def encode(run: str, tokens: Sequence[TokenEvent], models: Sequence[str], palette_models: Sequence[str]) -> str:
+    return header(run, models, palette_models) + "".join(line(event, models) for event in tokens)
+
+
+def pane(elem_id: str, label: str, empty: str) -> gr.HTML:
+    """The pane itself; `elem_id` ends with `-pane`, and its text is exactly the generated text."""
+    return gr.HTML(
+        value="",
+        html_template=nodes.SLOT,
+        js_on_load="window.hsd.tokens(element, props, watch);",
+        elem_id=elem_id,
+        reads=label,
+        empty=empty,
+    )
+
+
+def clock(elem_id: str) -> gr.HTML:
+    """Count, seconds and rate under a pane; the browser fills it, live and in a replay."""
+    return gr.HTML(value="", html_template=f'<div class="clock" id="{elem_id}-clock"></div>', js_on_load=None)
+
+
+def legend(models: Sequence[str], palette_models: Sequence[str], cues: tuple[str, str]) -> nodes.Node:
+    """Colours by model, and the two cues that do not depend on colour."""
+    entries = [
+        nodes.el("li", nodes.swatch(palette.slot_of(name, palette_models)), nodes.el("span", name), cls="legend-item")
+        for name in reversed(list(models))
+    ]
+    marks = [
+        nodes.el("li", nodes.el("span", "Aa", cls=f"tk plainmark {kind}", aria_hidden="true"), nodes.el("span", cue), cls="legend-item")
+        for kind, cue in zip(("corrected", "bonus"), cues, strict=True)
+    ]
+    return nodes.el("ul", *entries, *marks, cls="legend", aria_label="Legend")
