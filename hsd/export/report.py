@@ -1,0 +1,193 @@
+"""What a report says, as tables and bars; the two writers (HTML, Markdown) only set it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hsd.compare.record import Comparison
+from hsd.measure.record import Measurement
+from hsd.plan.record import Alternative, Plan
+from hsd.records import Environment, Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    caption: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One bar with its 95 % interval, where there is one; `emphasis` marks the plan."""
+
+    label: str
+    value: float
+    low: float | None = None
+    high: float | None = None
+    emphasis: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Bars:
+    caption: str
+    unit: str
+    bars: tuple[Bar, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    title: str
+    paragraphs: tuple[str, ...]
+    blocks: tuple[Table | Bars, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    title: str
+    answer: str  # the one line that matters
+    sections: tuple[Section, ...]
+
+
+def build_report(plan: Plan, measurement: Measurement | None = None, comparison: Comparison | None = None) -> Report:
+    """Predictions are labelled as predictions, measured figures carry device, dtype, settings, spread and count."""
+    sections = [_plan_section(plan)]
+    sections += [_measurement_section(measurement)] if measurement else []
+    sections += [_comparison_section(comparison)] if comparison else []
+    sections.append(_environment_section(plan.environment))
+    return Report("Hierarchical speculative decoding: report", _answer(plan, comparison), tuple(sections))
+
+
+def _answer(plan: Plan, comparison: Comparison | None) -> str:
+    parts = [f"{plan.hierarchy}: predicted {plan.predicted_speedup:.2f} times as fast as the target alone"]
+    if comparison:
+        by_name = {method.name: method for method in comparison.methods}
+        ours, alone = by_name.get("hierarchy"), by_name.get("target")
+        if ours and alone and alone.tokens_per_s.median > 0:
+            parts.append(
+                f"measured {ours.tokens_per_s.median / alone.tokens_per_s.median:.2f} times (medians of {ours.tokens_per_s.samples} runs)"
+            )
+        verdict = {True: "yes", False: "no", None: "not compared"}[comparison.identical]
+        parts.append(f"output identical to the target: {verdict}")
+    parts.append(f"{plan.environment.label()}, {plan.sampling.label()}")
+    return " · ".join(parts)
+
+
+def _plan_section(plan: Plan) -> Section:
+    rows = []
+    for alternative in plan.alternatives:
+        predicted = alternative.predicted_s_per_token
+        speedup = plan.autoregressive_s_per_token / predicted.best
+        interval = f"{_ms(predicted.low)} to {_ms(predicted.high)}"
+        trace = "" if predicted.trace is None else _ms(predicted.trace)
+        rows.append(
+            (str(alternative.hierarchy), _ms(predicted.best), interval, _ms(predicted.exact), trace, _ms(predicted.paper), f"{speedup:.2f}")
+        )
+    header = ("hierarchy, smallest first", "predicted, ms a token", "95 % interval", "exact", "trace", "paper", "times the target alone")
+    return Section(
+        "Plan",
+        (
+            f"A draft is written with its threshold, the number of tokens it holds before the next model verifies them. "
+            f"All figures here are predictions, ranked by the {'recorded traces' if plan.ranked_by == 'trace' else 'exact expression'}; "
+            f"“paper” is Theorem 2.2 of arXiv 2510.19705.",
+        ),
+        (
+            Bars("Predicted time of a token", "ms", tuple(_plan_bar(a, plan) for a in plan.alternatives)),
+            Table("Alternatives, best first", header, tuple(rows)),
+            _share_table(plan.alternatives[0]),
+        ),
+    )
+
+
+def _plan_bar(alternative: Alternative, plan: Plan) -> Bar:
+    predicted = alternative.predicted_s_per_token
+    label = str(alternative.hierarchy) if alternative.hierarchy.drafts else f"{alternative.hierarchy.target} alone"
+    return Bar(label, predicted.best * 1e3, predicted.low * 1e3, predicted.high * 1e3, alternative.hierarchy == plan.hierarchy)
+
+
+def _share_table(best: Alternative) -> Table:
+    rows = [(model, _ms(seconds)) for model, seconds in best.seconds_by_model.items()]
+    rows.append(("outside of forward passes", _ms(best.overhead_s_per_token)))
+    return Table("Where the time of a token goes, predicted", ("model", "ms a token"), tuple(rows))
+
+
+def _measurement_section(measurement: Measurement) -> Section:
+    costs = [
+        (model, str(width) if width else "a call", _ms(cost.median), f"{_ms(cost.low)} to {_ms(cost.high)}", str(cost.samples))
+        for model in measurement.models
+        for width, cost in sorted(measurement.cost_s[model].items())
+    ]
+    rates = [
+        (draft, verifier, f"{rate.mean:.3f}", f"{rate.low:.3f} to {rate.high:.3f}", str(rate.positions), str(rate.prompts))
+        for draft, row in measurement.acceptance.items()
+        for verifier, rate in row.items()
+    ]
+    prompts = measurement.prompts
+    return Section(
+        "Measurement",
+        (
+            f"Measured on {measurement.environment.label()}, {measurement.environment.time}, {measurement.sampling.label()}, "
+            f"{measurement.context_tokens} tokens of context, prompts “{prompts.name}” ({prompts.count}). "
+            "Acceptance intervals resample the prompts.",
+        ),
+        (
+            Table(
+                "Seconds of a forward pass, by the number of new tokens",
+                ("model", "width", "median, ms", "95 % interval", "passes"),
+                tuple(costs),
+            ),
+            Table("Acceptance", ("draft", "verifier", "mean", "95 % interval", "positions", "prompts"), tuple(rates)),
+        ),
+    )
+
+
+def _comparison_section(comparison: Comparison) -> Section:
+    rows = tuple(
+        (
+            method.name,
+            method.hierarchy,
+            _rate(method.tokens_per_s),
+            str(method.tokens_per_s.samples),
+            "" if method.predicted_tokens_per_s is None else f"{method.predicted_tokens_per_s:.1f}",
+            f"{method.tokens_per_target_pass:.2f}",
+            {True: "yes", False: "no", None: ""}[method.identical],
+        )
+        for method in comparison.methods
+    )
+    header = ("method", "hierarchy", "tokens a second, measured", "runs", "predicted", "tokens a target pass", "identical text")
+    bars = tuple(
+        Bar(method.name, method.tokens_per_s.median, method.tokens_per_s.low, method.tokens_per_s.high, method.name == "hierarchy")
+        for method in comparison.methods
+    )
+    differences = tuple(
+        f"{divergence.method} departs from the target alone on prompt {divergence.prompt_id} at token {divergence.position}, where the "
+        f"two logits differ by {divergence.logit_margin:.3g}" + (": a near-tie." if divergence.near_tie else ".")
+        for divergence in comparison.divergences
+    )
+    text = (
+        f"Measured on {comparison.environment.label()}, {comparison.environment.time}, {comparison.sampling.label()}: "
+        f"{comparison.prompts} prompts, at most {comparison.max_new_tokens} new tokens, {comparison.repeats} repeats, prefill excluded."
+    )
+    return Section(
+        "Comparison", (text, *differences), (Bars("Tokens a second, measured", "tokens/s", bars), Table("Methods", header, rows))
+    )
+
+
+def _environment_section(environment: Environment) -> Section:
+    rows = (
+        ("device", f"{environment.device_name} ({environment.device})"),
+        ("dtype", environment.dtype),
+        ("torch", environment.torch),
+        ("transformers", environment.transformers),
+        ("Python", environment.python),
+        ("time", environment.time),
+    )
+    return Section("Environment", (), (Table("Where the plan's figures were made", ("", ""), rows),))
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g}"
+
+
+def _rate(estimate: Estimate) -> str:
+    return f"{estimate.median:.1f} ({estimate.low:.1f} to {estimate.high:.1f})"

@@ -1,0 +1,141 @@
+"""The report stands alone, labels what is measured and what is predicted, and shows every text literally."""
+
+import argparse
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+
+from hsd.errors import BadInput
+from hsd.export import command
+from hsd.export.comparison import read_comparison
+from hsd.export.exporter import export
+from hsd.export.markdown import literal
+
+HOSTILE = "<img src=x onerror=alert(1)>|`${x}`{{y}}\"'&amp;\n# heading [a](javascript:b)"
+
+
+class Page(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.tags, self.attributes, self.text = [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += attrs
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def read(html: str) -> Page:
+    page = Page()
+    page.feed(html)
+    return page
+
+
+def test_the_report_names_prediction_measurement_device_and_verdict(plan, measurement, comparison):
+    text = " ".join(read(export("report", plan, measurement=measurement, comparison=comparison)).text)
+    for part in (
+        "predicted 3.00 times as fast",
+        "measured 2.73 times (medians of 5 runs)",
+        "output identical to the target: yes",
+        "Test CPU, 2 threads · bfloat16, greedy",
+        "prompt-lookup@3,quantized:int4@8,owner/big",
+        "0.812",
+        "0.770 to 0.850",
+        "90.0 (85.5 to 94.5)",
+        "a near-tie",
+        "5 repeats",
+        "owner/big alone",
+    ):
+        assert part in text, part
+
+
+def test_without_measurement_and_comparison_nothing_measured_is_claimed(plan):
+    text = " ".join(read(export("report", plan)).text)
+    assert "All figures here are predictions" in text and "Measured on" not in text and "identical" not in text
+
+
+def test_bars_are_as_long_as_their_figures_and_the_plan_stands_out(plan):
+    page = read(export("report", plan))
+    widths = [float(value) for name, value in page.attributes if name == "width" and value.replace(".", "").isdigit()]
+    assert widths[:2] == [pytest.approx(100 * 10 / 36, abs=0.01), pytest.approx(100 * 12 / 36, abs=0.01)]
+    assert [value for name, value in page.attributes if name == "class" and "plan" in value] == ["row plan"]
+
+
+def hostile(plan, comparison):
+    plan = replace(plan, environment=replace(plan.environment, device_name=HOSTILE))
+    methods = (replace(comparison.methods[0], name=HOSTILE, hierarchy=HOSTILE), *comparison.methods[1:])
+    return plan, replace(comparison, methods=methods)
+
+
+def test_html_shows_hostile_text_literally_and_loads_nothing(plan, comparison):
+    plan, comparison = hostile(plan, comparison)
+    page = read(export("report", plan, comparison=comparison))
+    assert not {"img", "script", "iframe", "link", "a"} & set(page.tags)
+    assert not [name for name, _ in page.attributes if name.startswith("on") or name in ("src", "href")]
+    assert any(HOSTILE in text for text in page.text)
+    assert ("content", "default-src 'none'; style-src 'unsafe-inline'") in page.attributes
+
+
+def test_markdown_keeps_its_tables_whatever_the_names(plan, measurement, comparison):
+    plan, comparison = hostile(plan, comparison)
+    text = export("report", plan, measurement=measurement, comparison=comparison, markdown=True)
+    assert "<img" not in text and "${" not in text and "](" not in text and "\n# heading" not in text
+    for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+        assert len({line.count("|") for line in table.splitlines()}) == 1
+    assert "owner/big" in text and "0.812" in text
+    assert literal("a|b\nc") == "a&#124;b c"
+
+
+def arguments(*words):
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    return parser.parse_args([str(word) for word in words])
+
+
+def test_the_command_writes_the_file_and_says_what_it_wrote(plan, measurement, comparison, tmp_path):
+    files = {}
+    for name, record in (("plan", plan), ("measurement", measurement), ("comparison", comparison)):
+        files[name] = tmp_path / f"{name}.json"
+        files[name].write_text(json.dumps(record.to_json()))
+    out = tmp_path / "report.md"
+    result = command.run(
+        arguments(files["plan"], "--to", "report", "--out", out, "--measurement", files["measurement"], "--comparison", files["comparison"])
+    )
+    assert out.read_text().startswith("# Hierarchical") and result["characters"] == len(out.read_text())
+    assert str(out) in command.describe(json.loads(json.dumps(result)))
+    command.run(arguments(files["plan"], "--to", "report", "--out", tmp_path / "report.html"))
+    assert (tmp_path / "report.html").read_text().startswith("<!doctype html>")
+    with pytest.raises(BadInput, match="are for `--to report`"):
+        command.run(arguments(files["plan"], "--to", "vllm", "--out", out, "--measurement", files["measurement"]))
+    with pytest.raises(BadInput, match="not a plan file"):
+        command.run(arguments(files["measurement"], "--to", "vllm", "--out", out))
+    with pytest.raises(BadInput):
+        command.run(arguments(files["plan"], "--to", "vllm", "--out", tmp_path))
+
+
+def test_a_comparison_file_is_read_back_as_it_was(comparison):
+    data = json.loads(json.dumps(comparison.to_json()))
+    assert read_comparison(data) == comparison
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"kind": "plan"},
+        {"schema": 99},
+        {"methods": 3},
+        {"methods": [{"name": "x"}]},
+        {"identical": "yes"},
+        {"divergences": [{"method": 1}]},
+        {"sampling": {}},
+        {"repeats": "many"},
+    ],
+)
+def test_a_damaged_comparison_file_is_refused_with_a_sentence(comparison, change):
+    with pytest.raises(BadInput, match=r"compar|divergences|sampling"):
+        read_comparison({**json.loads(json.dumps(comparison.to_json())), **change})
