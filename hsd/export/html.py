@@ -21,9 +21,9 @@ h1 { font-size: 1.5rem; } h2 { font-size: 1.2rem; margin-top: 2.5rem; }
 table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
 caption, figcaption { text-align: left; color: var(--soft); font-size: .9rem; padding-bottom: .4rem; }
 th, td { border-bottom: 1px solid var(--line); padding: .3rem .8rem .3rem 0; text-align: left; vertical-align: top; }
-td:first-child { overflow-wrap: anywhere; }
+td { min-width: 3rem; } td:first-child { min-width: 7rem; overflow-wrap: break-word; }
 figure { margin: 1rem 0; }
-.row { display: grid; grid-template-columns: minmax(6rem, 18rem) 1fr 9rem; gap: .75rem; align-items: center; }
+.row { display: grid; grid-template-columns: minmax(6rem, 18rem) 1fr 12rem; gap: .75rem; align-items: center; }
 .row { font-size: .85rem; margin: .15rem 0; }
 .row span:first-child { overflow-wrap: anywhere; }
 .row svg { width: 100%; height: 1.1rem; }
@@ -62,7 +62,7 @@ def _section(section: Section) -> str:
 
 def _table(table: Table) -> str:
     head = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in table.header)
-    rows = "\n".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in table.rows)
+    rows = "\n".join("<tr>" + "".join(f"<td>{_breakable(cell)}</td>" for cell in row) + "</tr>" for row in table.rows)
     inside = f"<caption>{escape(table.caption)}</caption>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody>"
     return f'<div class="wide"><table>\n{inside}\n</table></div>'
 
@@ -85,7 +85,12 @@ def _bar(bar: Bar, longest: float, unit: str) -> str:
         interval = f'<line class="interval" x1="{x(bar.low)}" x2="{x(bar.high)}" y1="5" y2="5"/>'
     said = f"{bar.value:.3g} {unit}" + (f" ({bar.low:.3g} to {bar.high:.3g})" if bar.low is not None and bar.high is not None else "")
     return (
-        f'<div class="row{" plan" if bar.emphasis else ""}"><span>{escape(bar.label)}</span>'
+        f'<div class="row{" plan" if bar.emphasis else ""}"><span>{_breakable(bar.label)}</span>'
         f'<svg viewBox="0 0 100 10" preserveAspectRatio="none" role="img" aria-label="{escape(said)}">'
         f'<rect class="bar" x="0" y="0" width="{x(bar.value)}" height="10"/>{interval}</svg><span>{escape(said)}</span></div>'
     )
+
+
+def _breakable(text: str) -> str:
+    """Escaped; a hierarchy may break after its commas."""
+    return escape(text).replace(",", ",<wbr>")

@@ -132,7 +132,7 @@ def _measurement_section(measurement: Measurement) -> Section:
         ),
         (
             Table(
-                "Seconds of a forward pass, by the number of new tokens",
+                "Time of a forward pass, by the number of new tokens",
                 ("model", "width", "median, ms", "95 % interval", "passes"),
                 tuple(costs),
             ),
@@ -168,9 +168,7 @@ def _comparison_section(comparison: Comparison) -> Section:
         f"Measured on {comparison.environment.label()}, {comparison.environment.time}, {comparison.sampling.label()}: "
         f"{comparison.prompts} prompts, at most {comparison.max_new_tokens} new tokens, {comparison.repeats} repeats, prefill excluded."
     )
-    return Section(
-        "Comparison", (text, *differences), (Bars("Tokens a second, measured", "tokens/s", bars), Table("Methods", header, rows))
-    )
+    return Section("Comparison", (text, *differences), (Bars("Speed, measured", "tokens/s", bars), Table("Methods", header, rows)))
 
 
 def _environment_section(environment: Environment) -> Section:

@@ -71,6 +71,7 @@ def vllm_snippet(plan: Plan) -> str:
     elif single.model is not None:
         config = {"method": "draft_model", "model": public_name(single.model), "num_speculative_tokens": single.threshold}
     command = ["vllm serve " + shlex.quote(public_name(plan.hierarchy.target)), f"--dtype {_dtype(plan)}"]
+    command.append("--generation-config vllm")  # instead of sampling defaults that come with the model
     command += [f"--speculative-config {shlex.quote(json.dumps(config))}"] if config else []
     sampling = plan.sampling
     body: dict[str, object] = {
@@ -88,6 +89,7 @@ def sglang_snippet(plan: Plan) -> str:
     """`sglang.launch_server` with a standalone draft model or n-gram lookup, and a request."""
     single = choose_single(plan, "SGLang", lambda name: is_own_model(name) or name == LOOKUP)
     command = [f"python -m sglang.launch_server --model-path {shlex.quote(public_name(plan.hierarchy.target))}", f"--dtype {_dtype(plan)}"]
+    command.append("--sampling-defaults openai")  # likewise
     notes = [*single.notes, *embedded_note(_names(plan, single)), *_without_ngram_block(plan.sampling, "SGLang")]
     if single.model == LOOKUP:
         command += ["--speculative-algorithm NGRAM", f"--speculative-num-draft-tokens {single.threshold + 1}"]
@@ -177,13 +179,11 @@ def _names(plan: Plan, single: SingleDraft) -> tuple[str, ...]:
 
 
 def _transformers_sampling(sampling: Sampling) -> list[str]:
+    """Settings that are off are passed too: a model's own generation settings would otherwise fill them in."""
     settings = [f"do_sample={not sampling.greedy}"]
     if not sampling.greedy:
-        settings += [f"temperature={sampling.temperature}", f"top_k={sampling.top_k}", f"top_p={sampling.top_p}"]
-        settings += [f"min_p={sampling.min_p}"] if sampling.min_p else []
-    settings += [f"repetition_penalty={sampling.repetition_penalty}"] if sampling.repetition_penalty != 1 else []
-    settings += [f"no_repeat_ngram_size={sampling.no_repeat_ngram_size}"] if sampling.no_repeat_ngram_size else []
-    return settings
+        settings += [f"temperature={sampling.temperature}", f"top_k={sampling.top_k}", f"top_p={sampling.top_p}", f"min_p={sampling.min_p}"]
+    return [*settings, f"repetition_penalty={sampling.repetition_penalty}", f"no_repeat_ngram_size={sampling.no_repeat_ngram_size}"]
 
 
 def _request_sampling(sampling: Sampling) -> dict[str, object]:

@@ -61,6 +61,7 @@ def test_a_plan_without_draft_gives_the_target_alone(make_plan):
 
 def test_vllm_gets_one_speculative_config(make_plan):
     (words,) = commands(export("vllm", make_plan((10, ("owner/small", 5)))))
+    assert option(words, "--generation-config") == "vllm"
     assert words[:3] == ["vllm", "serve", "owner/big"] and option(words, "--dtype") == "bfloat16"
     assert json.loads(option(words, "--speculative-config")) == {
         "method": "draft_model",
@@ -78,7 +79,7 @@ def test_vllm_gets_one_speculative_config(make_plan):
 
 def test_sglang_gets_the_standalone_or_the_ngram_algorithm(make_plan):
     (words,) = commands(export("sglang", make_plan((10, ("owner/small", 5)))))
-    assert option(words, "--speculative-algorithm") == "STANDALONE"
+    assert option(words, "--speculative-algorithm") == "STANDALONE" and option(words, "--sampling-defaults") == "openai"
     assert option(words, "--speculative-draft-model-path") == "owner/small"
     assert [option(words, f"--speculative-{name}") for name in ("num-steps", "eagle-topk", "num-draft-tokens")] == ["5", "1", "6"]
     (words,) = commands(export("sglang", make_plan((10, ("prompt-lookup", 6)))))
