@@ -47,8 +47,15 @@ class Predictor:
         shares, overhead = replay(self.positions, self.problem, chain, thresholds).per_token(self.problem.overhead_s)
         return float(shares.sum()) + overhead
 
+    def predict(self, hierarchy: Hierarchy) -> Alternative:
+        """Every prediction of one hierarchy; raises `BadInput` when a model or a pair of it was not measured."""
+        if max(hierarchy.thresholds, default=1) > LARGEST_THRESHOLD:
+            raise BadInput(f"A threshold of {hierarchy} is above {LARGEST_THRESHOLD}, the largest that is predicted; give a smaller one.")
+        if _widest_of(hierarchy) > self.problem.widest:
+            return Predictor.prepare(self.measurement, _widest_of(hierarchy)).predict(hierarchy)
+        return self.alternative(self.problem.chain(hierarchy), hierarchy.thresholds)
+
     def alternative(self, chain: tuple[int, ...], thresholds: tuple[int, ...]) -> Alternative:
-        """Every prediction of one hierarchy."""
         problem = self.problem
         exact = exact_latency(problem, chain, _one_case(thresholds))
         shares, overhead, traced = exact.by_level[0], float(exact.overhead[0]), None
@@ -74,11 +81,11 @@ class Predictor:
 
 
 def predict(measurement: Measurement, hierarchy: Hierarchy) -> Alternative:
-    """Predicted seconds per token of one hierarchy; raises `BadInput` when a model or a pair of it was not measured."""
-    if max(hierarchy.thresholds, default=1) > LARGEST_THRESHOLD:
-        raise BadInput(f"A threshold of {hierarchy} is above {LARGEST_THRESHOLD}, the largest that is predicted; give a smaller one.")
-    predictor = Predictor.prepare(measurement, sum(hierarchy.thresholds) + len(hierarchy.levels) + 2)
-    return predictor.alternative(predictor.problem.chain(hierarchy), hierarchy.thresholds)
+    """Predicted seconds per token of one hierarchy; raises `BadInput` when a model or a pair of it was not measured.
+
+    For many hierarchies of one measurement prepare a `Predictor` once and ask it.
+    """
+    return Predictor.prepare(measurement, _widest_of(hierarchy)).predict(hierarchy)
 
 
 def plan(
@@ -135,6 +142,10 @@ def _ranked(predictor: Predictor, found: list[Candidate], max_threshold: int) ->
                 replayed.append(descend(lambda t, chain=chain: predictor.seconds(chain, t), candidate, predictor.problem, max_threshold))
         found = replayed
     return sorted(found, key=lambda candidate: (candidate.seconds, len(candidate.chain), candidate))
+
+
+def _widest_of(hierarchy: Hierarchy) -> int:
+    return min(sum(hierarchy.thresholds), len(hierarchy.drafts) * LARGEST_THRESHOLD) + len(hierarchy.levels) + 2
 
 
 def _one_case(thresholds: tuple[int, ...]) -> np.ndarray:

@@ -1,5 +1,6 @@
 """The replay of recorded text against the algorithm itself, run step by step on models whose every choice is known."""
 
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -205,3 +206,13 @@ def test_replay_is_deterministic(measured, with_traces):
     accept = {(0, 1): [random.random(90)]}
     measurement = with_traces(measured((1.0, 9.0), (0.5,)), accept)
     assert plan(measurement) == plan(measurement)
+
+
+def test_planning_by_traces_is_quick(measured, with_traces):
+    """Goal: 8 candidates, thresholds to 32, everything within a second; the bound is wider, since a test machine may be busy."""
+    choices = tables(9, seed=1, lengths=(64,) * 40)
+    costs = [{1: 0.5 * 1.6**i, 8: 0.8 * 1.6**i} for i in range(9)]
+    measurement = with_traces(measured(costs, [[0.7] * 9] * 9), recorded(choices))
+    started = time.perf_counter()
+    assert plan(measurement, max_threshold=32).ranked_by == "trace"
+    assert time.perf_counter() - started < 4
