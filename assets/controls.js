@@ -8,26 +8,37 @@
     function draw() {
       const { rows = [], selected = [] } = props.value || {};
       const focus = document.activeElement && slot.contains(document.activeElement) ? document.activeElement.dataset.name : null;
-      slot.replaceChildren(...rows.map((row, i) => {
-        const line = make("label", "pick-row" + (row.status === "unusable" ? " off" : ""));
+      const open = slot.querySelector("details") && slot.querySelector("details").open;
+      const line = (row) => {
+        const label = make("label", "pick-row" + (row.status === "unusable" ? " off" : ""));
         const box = make("input", "", "", { type: "checkbox" });
         box.dataset.name = row.name;
         box.checked = selected.includes(row.name);
         box.disabled = row.status === "unusable";
         const words = make("span", "pick-words");
         const head = make("span", "pick-name");
-        head.append(make("span", "swatch m" + row.slot, "", { "aria-hidden": "true" }), make("b", "", row.name));
+        if (!box.disabled) head.append(make("span", "swatch m" + row.slot, "", { "aria-hidden": "true" }));
+        head.append(make("b", "", row.name));
         words.append(head, make("small", "muted", row.facts));
-        if (row.reason) words.append(make("small", "reason", row.reason));
+        if (row.reason) words.append(make("small", box.disabled ? "reason" : "muted", row.reason));
         box.onchange = () => {
           const now = new Set(props.value.selected);
           if (box.checked) now.add(row.name); else now.delete(row.name);
-          props.value = { rows: props.value.rows, selected: props.value.rows.map((r) => r.name).filter((name) => now.has(name)) };
+          const names = props.value.rows.map((r) => r.name);
+          props.value = Object.assign({}, props.value, { selected: names.filter((name) => now.has(name)) });
           trigger("change");
         };
-        line.append(box, words);
-        return line;
-      }));
+        label.append(box, words);
+        return label;
+      };
+      const usable = rows.filter((row) => row.status !== "unusable"), rest = rows.filter((row) => row.status === "unusable");
+      slot.replaceChildren(...usable.map(line));
+      if (rest.length) {
+        const folded = make("details", "folded");
+        folded.open = Boolean(open);
+        folded.append(make("summary", "small muted", rest.length + " " + props.value.unusable), ...rest.map(line));
+        slot.append(folded);
+      }
       if (focus) slot.querySelectorAll("input").forEach((box) => { if (box.dataset.name === focus) box.focus(); });
     }
     draw();
@@ -62,7 +73,7 @@
           if (timer) return;
           timer = setTimeout(() => { timer = 0; props.value = { sliders: props.value.sliders, values: Object.assign({}, now) }; trigger("change"); }, 40);
         };
-        line.append(make("span", "slider-name", one.label), range, shown);
+        line.append(make("span", "slider-name", one.label), shown, range);
         groups.get(one.group).append(line);
       }
       slot.replaceChildren(...(groups.size ? groups.values() : [make("p", "muted", props.empty)]));

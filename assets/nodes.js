@@ -1,7 +1,7 @@
 // Builds page content from data (ui/nodes.py). Text only ever becomes a text node: nothing here parses HTML.
 window.hsd = window.hsd || {};
 (function () {
-  const TAGS = new Set(("div span p strong em b small code pre h2 h3 h4 ul ol li dl dt dd table caption thead tbody tr th td " +
+  const TAGS = new Set(("div span br p strong em b small code pre h2 h3 h4 ul ol li dl dt dd table caption thead tbody tr th td " +
     "del mark section label kbd sup").split(" "));
   const ATTRIBUTES = /^(class|title|id|role|tabindex|colspan|rowspan|scope|lang|dir|aria-[a-z]+|data-[a-z]+)$/;
 

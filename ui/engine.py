@@ -43,16 +43,22 @@ class CandidateRow:
 class TargetRow:
     name: str
     description: str
-    memory_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceRow:
-    """A device with the memory that is free on it now (bytes; None when unknown)."""
-
-    name: str  # torch name, or auto
+    name: str  # torch name
     label: str
-    free_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRow:
+    """Memory of a selection, from configurations alone; `sentence` states it for people."""
+
+    needed_bytes: int
+    free_bytes: int
+    fits: bool
+    sentence: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +75,9 @@ class GenerateRequest:
 class MeasureRequest:
     sampling: Sampling
     thorough: bool
-    prompts: str | None  # the user's own prompts, one a line; None takes the project's set
+    prompts: str | None  # the user's own prompts; None takes the project's set
+    prompts_format: str = "txt"  # txt, jsonl or csv
+    column: str | None = None  # field of jsonl and csv
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +88,9 @@ class CompareRequest:
     with_transformers: bool
 
 
+Notify = Callable[[str], None]  # something the visitor must know while the work goes on, such as a draft left out
+
+
 class Engine(Protocol):
     def targets(self) -> Sequence[TargetRow]: ...
 
@@ -87,12 +98,20 @@ class Engine(Protocol):
 
     def candidates(self, target: str, names: Sequence[str], device: str, dtype: str) -> Sequence[CandidateRow]: ...
 
+    def memory(self, setup: Setup) -> MemoryRow: ...
+
     def measure(
-        self, setup: Setup, request: MeasureRequest, report: Report, on_partial: Callable[[Measurement], None], should_stop: ShouldStop
+        self,
+        setup: Setup,
+        request: MeasureRequest,
+        report: Report,
+        notify: Notify,
+        on_partial: Callable[[Measurement], None],
+        should_stop: ShouldStop,
     ) -> Measurement: ...
 
     def generate(self, setup: Setup, request: GenerateRequest, report: Report, should_stop: ShouldStop) -> Iterator[Event]: ...
 
-    def compare(self, setup: Setup, request: CompareRequest, report: Report, should_stop: ShouldStop) -> Comparison: ...
+    def compare(self, setup: Setup, request: CompareRequest, report: Report, notify: Notify, should_stop: ShouldStop) -> Comparison: ...
 
     def export(self, kind: str, plan: Plan, measurement: Measurement | None, comparison: Comparison | None) -> str: ...

@@ -31,6 +31,16 @@ class Job:
     def should_stop(self) -> bool:
         return self.stop.is_set() or (self.detached_at is not None and time.monotonic() - self.detached_at > GRACE_S)
 
+    def notify(self, message: str) -> None:
+        self.items.put(Notice(message))
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something the visitor must know although the work goes on."""
+
+    message: str
+
 
 @dataclass(frozen=True, slots=True)
 class Done:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from ui import format as fmt
 from ui import text
 from ui.engine import Engine
 from ui.hero import hero
-from ui.jobs import Done, Failed, Job, JobBoard, explain, run
+from ui.jobs import Done, Failed, Job, JobBoard, Notice, explain, run
 from ui.nodes import Node, el
 from ui.runs import RunPair
 from ui.sample import Sample
@@ -47,6 +47,7 @@ class Page:
     ids: gr.State = None
     hero: gr.HTML = None
     status: gr.HTML = None
+    notices: gr.HTML = None  # below the status, on every tab
     stop: gr.Button = None
     run_buttons: list[gr.Button] = field(default_factory=list)  # those that use the device
     shows: list[Callable[[Ids], Updates]] = field(default_factory=list)  # one a tab: fills it from results
@@ -85,11 +86,11 @@ class Page:
 
     def on_device(self, button: gr.Button, handler: Callable[..., Iterator[Updates]], inputs: list[Any], outputs: list[Any]) -> None:
         """Let `button` start `handler(job, *inputs)` when the device is free; Stop works from the first moment on."""
-        always = [self.ids, self.hero, self.status, self.stop, *self.run_buttons]
+        always = [self.ids, self.hero, self.notices, self.status, self.stop, *self.run_buttons]
 
         def begin(request: gr.Request) -> Updates:
             self.jobs.open(request.session_hash)
-            return {self.status: status("waiting", text.WAITING)} | self.busy(True)
+            return {self.status: status("waiting", text.WAITING), self.notices: None} | self.busy(True)
 
         def work(request: gr.Request, *given: Any) -> Iterator[Updates]:
             job = self.jobs.current(request.session_hash)
@@ -100,7 +101,14 @@ class Page:
                 job.ended.set()
                 yield {self.status: failure(explain(error))} | self.busy(False)
 
-        button.click(begin, None, always[2:], queue=False, show_progress="hidden", api_visibility="private").then(
+        button.click(
+            begin,
+            None,
+            [part for part in always if part not in (self.ids, self.hero)],
+            queue=False,
+            show_progress="hidden",
+            api_visibility="private",
+        ).then(
             work,
             inputs,
             list(dict.fromkeys([*always, *outputs])),
@@ -119,11 +127,16 @@ class Page:
         on_failed: Callable[[Failed], Updates] = lambda _: {},
     ) -> Iterator[Updates]:
         """Updates of one run: `on_batch` gets what the worker put (progress aside), `on_done` its result."""
+        told: list[str] = []
         for batch in run(job, work):
             last = batch[-1]
             ended = isinstance(last, Done | Failed)
             items = batch[:-1] if ended else batch
-            updates = on_batch([item for item in items if not isinstance(item, Progress)])
+            updates = on_batch([item for item in items if not isinstance(item, Progress | Notice)])
+            new = [item.message for item in items if isinstance(item, Notice)]
+            if new:
+                told += new
+                updates[self.notices] = notices(told)
             for item in items:
                 if isinstance(item, Progress) and not ended:
                     updates[self.status] = progress(item)
@@ -145,7 +158,9 @@ def status(state: str, message: str, *more: Node, role: str | None = None) -> No
 
 def progress(step: Progress) -> Node:
     share = 100 * step.done / step.total if step.total else 0.0
-    parts = [step.phase, f"{step.done} of {step.total}" if step.total else "", step.message]
+    in_bytes = step.total >= 1 << 20  # a download
+    count = f"{fmt.memory(step.done)} of {fmt.memory(step.total)}" if in_bytes else f"{step.done} of {step.total}"
+    parts = [step.phase.capitalize(), count if step.total else "", step.message]
     if step.seconds_left is not None:
         parts.append(text.LEFT.format(time=fmt.seconds(step.seconds_left)))
     bar = el(
@@ -159,6 +174,10 @@ def progress(step: Progress) -> Node:
         aria_label=step.phase,
     )
     return status("running", " · ".join(part for part in parts if part), bar)
+
+
+def notices(messages: Sequence[str]) -> Node:
+    return el("div", *(el("p", message, cls="notice") for message in messages), role="alert")
 
 
 def failure(failed: Failed) -> Node:

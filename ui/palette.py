@@ -21,11 +21,27 @@ NEUTRAL = "#7c8699"  # lines and marks that stand for no model
 LIGHT_TINT, DARK_TINT = 0.20, 0.42  # share of the solid colour in the tint behind a token
 
 
+# The drafts that every target has keep their colour wherever they appear.
+PREFERRED = {"prompt-lookup": 1, "early-exit": 2, "quantized:int4": 3, "quantized:int8": 4, "bigram": 5}
+
+
 def slot_of(model: str, models: Sequence[str]) -> int:
-    """Place in `SOLIDS` of a model among `models` (smallest first, target last): the target has 0, drafts 1, 2, …"""
-    if model == models[-1]:
+    """Place in `SOLIDS` of a model among `models` (the target last): the target has 0, each draft its preferred or next free one."""
+    if model == models[-1] or model not in models:
         return 0
-    return 1 + list(models).index(model) % len(DRAFTS) if model in models else 0
+    slots: dict[str, int] = {}
+    free = list(range(1, len(SOLIDS)))
+    for name in sorted(models[:-1], key=lambda name: (_preferred(name) is None, name)):
+        if not free:
+            free = list(range(1, len(SOLIDS)))
+        wanted = _preferred(name)
+        slots[name] = wanted if wanted in free else free[-1]
+        free.remove(slots[name])
+    return slots[model]
+
+
+def _preferred(name: str) -> int | None:
+    return PREFERRED.get(name) or PREFERRED.get(name.partition(":")[0])
 
 
 def colour_of(model: str, models: Sequence[str]) -> str:

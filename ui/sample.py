@@ -65,13 +65,13 @@ def record(engine: Engine, path: Path = PATH, max_new_tokens: int = 96) -> Sampl
     def say(step: Any) -> None:
         print(f"{step.phase} {step.done}/{step.total}", end="\r")
 
-    measurement = engine.measure(setup, MeasureRequest(Sampling(), False, None), say, lambda _: None, lambda: False)
+    measurement = engine.measure(setup, MeasureRequest(Sampling(), False, None), say, print, lambda _: None, lambda: False)
     plan = make_plan(measurement, Limits())
     runs = []
     for hierarchy in (plan.hierarchy, dataclasses.replace(plan.hierarchy, levels=plan.hierarchy.levels[-1:])):
         request = GenerateRequest(hierarchy, PROMPT, "", False, Sampling(), max_new_tokens)
         runs.append(collect(engine, setup, request, measurement.environment))
-    comparison = engine.compare(setup, CompareRequest(plan, 5, max_new_tokens, True), say, lambda: False)
+    comparison = engine.compare(setup, CompareRequest(plan, 5, max_new_tokens, True), say, print, lambda: False)
     sample = Sample(measurement, plan, RunPair(*runs), comparison)
     save(sample, path)
     return sample

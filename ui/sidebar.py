@@ -13,7 +13,7 @@ from hsd.records import Sampling
 from hsd.settings import DEFAULT_CANDIDATES, DEFAULT_TARGET
 from ui import format as fmt
 from ui import text
-from ui.engine import CandidateRow, DeviceRow, Setup
+from ui.engine import CandidateRow, MemoryRow, Setup
 from ui.nodes import Node, el, nodes
 from ui.palette import slot_of
 
@@ -52,17 +52,18 @@ def create_sidebar() -> Sidebar:
         )
         gr.HTML(
             value="",
-            html_template=f'<div class="side-head" id="candidates-label">{text.CANDIDATES}</div><p class="muted small">{text.CANDIDATES_INFO}</p>',
+            html_template=f'<div class="side-head" id="candidates-label">{text.CANDIDATES}</div>'
+            f'<p class="muted small">{text.CANDIDATES_INFO}</p>',
             js_on_load=None,
         )
         picker = gr.HTML(
-            value={"rows": [], "selected": list(DEFAULT_CANDIDATES)},
+            value={"rows": [], "selected": list(DEFAULT_CANDIDATES), "added": [], "unusable": text.UNUSABLE},
             html_template='<div class="hsd-slot picker" role="group" aria-labelledby="candidates-label"></div>',
             js_on_load="window.hsd.picker(element, props, trigger, watch); /* 'change' */",
             elem_id="candidates",
         )
         memory = nodes(elem_id="memory")
-        device = gr.Dropdown([("choose by itself", "auto")], value="auto", label=text.DEVICE, elem_id="device")
+        device = gr.Dropdown([(text.DEVICE_AUTO, "auto")], value="auto", label=text.DEVICE, elem_id="device")
         with gr.Accordion(text.SAMPLING, open=False, elem_id="sampling"):
             temperature = gr.Number(0, label=text.TEMPERATURE, minimum=0, maximum=10, step=0.1)
             top_k = gr.Number(0, label=text.TOP_K, minimum=0, precision=0)
@@ -78,11 +79,10 @@ def selected(picker: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(str(name)[:300] for name in names[:MAX_CANDIDATES])) if isinstance(names, list) else ()
 
 
-def listed(picker: Any) -> tuple[str, ...]:
-    """All names in the picker, also those that a visitor added."""
-    rows = picker.get("rows", []) if isinstance(picker, dict) else []
-    names = [row.get("name") for row in rows[:MAX_CANDIDATES] if isinstance(row, dict)] if isinstance(rows, list) else []
-    return tuple(dict.fromkeys([str(name)[:300] for name in names if name] or DEFAULT_CANDIDATES))
+def added(picker: Any) -> tuple[str, ...]:
+    """Names that the visitor added to the list."""
+    names = picker.get("added", []) if isinstance(picker, dict) else []
+    return tuple(dict.fromkeys(str(name)[:300] for name in names[:MAX_CANDIDATES])) if isinstance(names, list) else ()
 
 
 def read_setup(target: Any, picker: Any, device: Any, dtype: Any) -> Setup:
@@ -101,7 +101,8 @@ def read_sampling(temperature: Any, top_k: Any, top_p: Any, seed: Any) -> Sampli
     return Sampling(temperature=float(temperature), top_k=int(top_k), top_p=float(top_p), seed=int(seed))
 
 
-def picker_value(rows: Sequence[CandidateRow], ticked: Sequence[str], target: str) -> dict[str, Any]:
+def picker_value(rows: Sequence[CandidateRow], ticked: Sequence[str], more: Sequence[str], target: str) -> dict[str, Any]:
+    """What `assets/controls.js` draws: every candidate, the unusable ones disabled and folded away with their reasons."""
     models = (*(row.name for row in rows), target)
     shown = [
         {
@@ -109,12 +110,12 @@ def picker_value(rows: Sequence[CandidateRow], ticked: Sequence[str], target: st
             "status": row.status,
             "reason": row.reason,
             "slot": slot_of(row.name, models),
-            "facts": " · ".join(part for part in (row.kind, *_size(row)) if part),
+            "facts": " · ".join((text.CANDIDATE_KINDS.get(row.kind, row.kind), *_size(row))),
         }
         for row in rows
     ]
     usable = {row.name for row in rows if row.status != "unusable"}
-    return {"rows": shown, "selected": [name for name in ticked if name in usable]}
+    return {"rows": shown, "selected": [name for name in ticked if name in usable], "added": list(more), "unusable": text.UNUSABLE}
 
 
 def _size(row: CandidateRow) -> tuple[str, ...]:
@@ -122,15 +123,9 @@ def _size(row: CandidateRow) -> tuple[str, ...]:
     return (*size, fmt.memory(row.memory_bytes)) if row.memory_bytes else (*size, "no weights of its own")
 
 
-def memory_fit(rows: Sequence[CandidateRow], ticked: Sequence[str], target_bytes: int | None, device: DeviceRow | None) -> Node:
+def memory_fit(row: MemoryRow) -> Node:
     """Needed against free memory, as a bar and in words."""
-    needed = (target_bytes or 0) + sum(row.memory_bytes or 0 for row in rows if row.name in ticked)
-    if device is None or not device.free_bytes:
-        return el("p", text.MEMORY_UNKNOWN.format(needed=fmt.memory(needed)), cls="muted small")
-    over = needed > device.free_bytes
-    line = (text.MEMORY_OVER if over else text.MEMORY_LINE).format(
-        needed=fmt.memory(needed), free=fmt.memory(device.free_bytes), device=device.label
-    )
-    share = min(100.0, 100 * needed / device.free_bytes)
-    bar = el("div", el("div", cls="bar-done" + (" over" if over else ""), data_width=f"{share:.1f}"), cls="bar", aria_hidden="true")
-    return el("div", bar, el("p", line, cls="small bad" if over else "small muted", title=text.MEMORY_FIT), cls="memory")
+    share = min(100.0, 100 * row.needed_bytes / row.free_bytes) if row.free_bytes else 100.0
+    bar = el("div", el("div", cls="bar-done" + ("" if row.fits else " over"), data_width=f"{share:.1f}"), cls="bar", aria_hidden="true")
+    words = el("p", row.sentence, cls="small muted" if row.fits else "small bad", title=text.MEMORY_FIT)
+    return el("div", el("div", text.MEMORY, cls="side-head"), bar, words, cls="memory")

@@ -22,22 +22,23 @@ RUN_ID = "run {key}"
 # Sidebar
 TARGET = "Target model"
 TARGET_INFO = "The model whose text you get. A name from the list, a hub id, or a folder on the server."
-DEVICE = "Device"
+DEVICE, DEVICE_AUTO = "Device", "choose by itself"
 DTYPE = "Number format of the target"
 CANDIDATES = "Candidate drafts"
+UNUSABLE = "not usable under this target: the reasons"
+CANDIDATE_KINDS = {"free": "free", "derived": "made from the target", "model": "model"}
 CANDIDATES_INFO = "The planner chooses among the ticked ones; measuring takes time for each."
 SAMPLING = "Sampling"
 TEMPERATURE, TOP_K, TOP_P, SEED = "Temperature (0 is greedy)", "Top-k (0 is off)", "Top-p (1 is off)", "Seed"
-MEMORY_FIT = "Memory, computed from the configuration before anything is loaded"
-MEMORY_LINE = "{needed} needed · {free} free on {device}"
-MEMORY_UNKNOWN = "{needed} needed"
-MEMORY_OVER = "{needed} needed, only {free} free on {device}: untick a candidate or pick another device."
+MEMORY, MEMORY_FIT = "Memory", "Computed from the configurations before anything is loaded"
 
 # Pick
 PICK_HELP = "Every draft that could stand under this target. What cannot is listed too, with the reason."
 PICK_CAPTION = "Candidate drafts with kind, size, memory and status"
 ADD_MODEL = "Add a draft by hub id or folder"
 ADD_BUTTON = "Add"
+ADD_EMPTY = "Give a hub id such as Qwen/Qwen2.5-0.5B-Instruct, or a folder on the server."
+ADDED = "{name} is in the list."
 STATUS = {"ready": "ready", "download": "downloads on first use", "unusable": "unusable"}
 
 # Measure
@@ -47,7 +48,10 @@ MEASURE_HELP = (
     "on text that the target itself writes."
 )
 THOROUGH = "Thorough (more prompts and widths, takes several times longer)"
-OWN_PROMPTS = "Your own prompts, one a line (empty: the built-in set)"
+OWN_PROMPTS = "Your own prompts"
+OWN_PROMPTS_HELP = "Paste prompts or load a file; empty takes the built-in set of about 40. txt: one a line, or separated by blank lines."
+PROMPTS_FILE, PROMPTS_FORMAT, PROMPTS_COLUMN = "Load a prompt file", "Format", "Column or field (jsonl, csv)"
+PROMPTS_NOT_TEXT = "This file is not text in UTF-8; save it as txt, jsonl or csv."
 HEATMAP = "Acceptance rate of a token of the row's model at the column's model, with its 95 % interval"
 COSTS = "Time of one forward pass by width (number of new tokens), median with 95 % interval"
 MEASURE_TABLE = "Cost and memory of each model"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from hsd.compare.record import Comparison, MethodResult
 from hsd.errors import BadInput, Cancelled, ModelUnavailable
@@ -11,7 +12,11 @@ from hsd.generate.events import EndEvent, Event, NoticeEvent, RoundEvent, TokenE
 from hsd.measure.record import Acceptance, BlockGain, Measurement, PromptSetInfo
 from hsd.plan.record import Plan
 from hsd.records import Environment, Estimate, Hierarchy, Progress, Report, Sampling, ShouldStop
-from ui.engine import CandidateRow, CompareRequest, DeviceRow, GenerateRequest, MeasureRequest, Setup, TargetRow
+from ui.engine import CandidateRow, CompareRequest, DeviceRow, GenerateRequest, MeasureRequest, MemoryRow, Notify, Setup, TargetRow
+from ui.planning import Limits, make_plan
+from ui.runs import RunPair
+from ui.sample import Sample
+from ui.tabs.generate import collect
 
 TARGET = "smollm2-135m"
 DRAFTS = ("prompt-lookup", "early-exit:10", "quantized:int4", "quantized:int8")
@@ -76,46 +81,48 @@ class ScriptedEngine:
         self.most_running = 0
 
     def targets(self) -> Sequence[TargetRow]:
-        return (TargetRow(TARGET, "embedded default", 269 << 20), TargetRow("Qwen/Qwen2.5-0.5B-Instruct", "hub model", 988 << 20))
+        return (TargetRow(TARGET, "embedded default"), TargetRow("Qwen/Qwen2.5-0.5B-Instruct", "hub model"))
 
     def devices(self) -> Sequence[DeviceRow]:
-        return (DeviceRow("cpu", "Scripted CPU, 2 threads", 8 << 30),)
+        return (DeviceRow("cuda:0", "Scripted GPU"), DeviceRow("cpu", "Scripted CPU, 2 threads"))
+
+    def memory(self, setup: Setup) -> MemoryRow:
+        needed = (269 << 20) + sum(110 << 20 for name in setup.drafts if name != "prompt-lookup")
+        return MemoryRow(needed, 8 << 30, True, f"{needed / 1e6:.0f} MB in all, 8.6 GB free on cpu: fits.")
 
     def candidates(self, target: str, names: Sequence[str], device: str, dtype: str) -> Sequence[CandidateRow]:
         if target == "nobody/knows-this":
             raise ModelUnavailable("nobody/knows-this is not on the hub; check the spelling, or give a folder with weights.")
-        known = {
-            "prompt-lookup": CandidateRow(
-                "prompt-lookup", "n-grams", "ready", "", None, None, "Copies what followed the same words earlier in the text."
-            ),
-            "early-exit:10": CandidateRow("early-exit:10", "early exit", "ready", "", 59_000_000, 0, "The first 10 layers of the target."),
-            "quantized:int4": CandidateRow(
-                "quantized:int4", "quantized copy", "ready", "", 134_515_008, 90 << 20, "The target with 4-bit weights."
-            ),
-            "quantized:int8": CandidateRow(
-                "quantized:int8", "quantized copy", "download", "Made from the target at first use.", 134_515_008, 140 << 20, "8 bit."
-            ),
-        }
-        other = CandidateRow(
-            "gpt2",
-            "model",
-            "unusable",
-            "Its vocabulary differs from the target's (50257 against 49152 tokens).",
-            124_439_808,
-            249 << 20,
-            "Another model.",
-        )
+        made = "made from the target"
         rows = [
-            known.get(name)
-            or CandidateRow(name, "model", "unusable", f"The vocabulary of {name} differs from the target's.", None, None, "Added by you.")
-            for name in names
-            if name != "gpt2"
+            CandidateRow("prompt-lookup", "free", "ready", "", None, 0, "Copies what followed the same words earlier in the text."),
+            CandidateRow("early-exit:10", "derived", "ready", "", None, 0, f"The first 10 layers, {made}."),
+            CandidateRow("quantized:int4", "derived", "ready", "", 134_515_008, 90 << 20, f"A 4-bit copy, {made}."),
+            CandidateRow("quantized:int8", "derived", "ready", "", 134_515_008, 140 << 20, f"An 8-bit copy, {made}."),
         ]
-        return (*rows, other)
+        if device == "cuda:0":
+            rows[2:] = [replace(row, status="unusable", reason="Weight-only copies run on CPU kernels, not on cuda.") for row in rows[2:]]
+        rows += [
+            CandidateRow(name, "model", "download", "Downloads 300 MB.", 90_000_000, 180 << 20, "Added.")
+            for name in names
+            if "good" in name
+        ]
+        odd = [name for name in names if "good" not in name]
+        rows += [CandidateRow(name, "model", "unusable", f"The vocabulary of {name} differs.", None, 0, "Added.") for name in odd]
+        words = "Its vocabulary differs from the target's (50257 against 49152 tokens)."
+        return (*rows, CandidateRow("gpt2", "model", "unusable", words, 124_439_808, 249 << 20, "Another model."))
 
     def measure(
-        self, setup: Setup, request: MeasureRequest, report: Report, on_partial: Callable[[Measurement], None], should_stop: ShouldStop
+        self,
+        setup: Setup,
+        request: MeasureRequest,
+        report: Report,
+        notify: Notify,
+        on_partial: Callable[[Measurement], None],
+        should_stop: ShouldStop,
     ) -> Measurement:
+        if "early-exit:10" in setup.drafts and request.prompts and "dropout" in request.prompts:
+            notify("The draft early-exit:10 is left out. Its layers could not be loaded.")
         steps = 60 if request.thorough else 12
         for step in range(steps):
             if should_stop():
@@ -190,7 +197,7 @@ class ScriptedEngine:
         outcome = "corrected" if kept < len(draft) else "bonus"
         yield RoundEvent(round_, len(models) - 1, models[-1], len(draft), kept, 0.02, ids, draft, 1, block[kept], outcome, len(draft) + 1)
 
-    def compare(self, setup: Setup, request: CompareRequest, report: Report, should_stop: ShouldStop) -> Comparison:
+    def compare(self, setup: Setup, request: CompareRequest, report: Report, notify: Notify, should_stop: ShouldStop) -> Comparison:
         for step in range(6):
             if should_stop():
                 raise Cancelled("Comparing was stopped.")
@@ -220,3 +227,14 @@ def make_comparison(plan: Plan, repeats: int = 5, max_new_tokens: int = 64) -> C
         MethodResult("hierarchy", str(plan.hierarchy), speed(planned * 0.97), alone * planned, 3.6, True, 0.035),
     )
     return Comparison(methods, True, (), repeats, 10, max_new_tokens, plan.sampling, STAMP)
+
+
+def make_sample() -> Sample:
+    """A recorded sample with everything in it, as the program records one."""
+    measurement = make_measurement()
+    plan = make_plan(measurement, Limits())
+    setup = Setup(TARGET, DRAFTS)
+    alone = replace(plan.hierarchy, levels=plan.hierarchy.levels[-1:])
+    engine = ScriptedEngine(rate=100_000)
+    requests = [GenerateRequest(hierarchy, "Why is the sky blue?", "", False, Sampling(), 96) for hierarchy in (plan.hierarchy, alone)]
+    return Sample(measurement, plan, RunPair(*(collect(engine, setup, request, STAMP) for request in requests)), make_comparison(plan))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import plotly.graph_objects as go
 
 from hsd.measure.record import Measurement
-from ui.figures.style import finish, full, name
+from ui.figures.style import finish, full, name, wrapped
 from ui.palette import contrast
 
 # Dark blue to light yellow: lightness rises evenly, so it reads without colour too.
@@ -14,7 +16,7 @@ SCALE = ((0.0, "#20386b"), (0.35, "#41658f"), (0.7, "#8fae8c"), (1.0, "#f6e27f")
 
 def shade(value: float) -> str:
     """The colour of the scale at `value` in 0..1."""
-    for (low, first), (high, second) in zip(SCALE, SCALE[1:], strict=False):
+    for (low, first), (high, second) in pairwise(SCALE):
         if value <= high:
             share = (value - low) / (high - low)
             channels = [(int(first[i : i + 2], 16), int(second[i : i + 2], 16)) for i in (1, 3, 5)]
@@ -64,6 +66,8 @@ def heatmap(measurement: Measurement) -> go.Figure:
                 text = f"<b>{cell.mean:.2f}</b><br>{cell.low:.2f}–{cell.high:.2f}"
                 figure.add_annotation(x=x, y=y, text=text, showarrow=False, font=dict(color=ink(cell.mean), size=12), name="cell")
     finish(figure, 110 + 58 * max(1, len(drafts)))
-    figure.update_xaxes(tickvals=list(range(len(verifiers))), ticktext=[name(model) for model in verifiers], showgrid=False, side="bottom")
+    figure.update_xaxes(
+        tickvals=list(range(len(verifiers))), ticktext=[wrapped(model) for model in verifiers], tickangle=0, showgrid=False, side="bottom"
+    )
     figure.update_yaxes(tickvals=list(range(len(drafts))), ticktext=[name(model) for model in drafts], showgrid=False, autorange="reversed")
     return figure

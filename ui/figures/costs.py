@@ -43,6 +43,6 @@ def curves(measurement: Measurement) -> go.Figure:
             hovertemplate=f"{full(model)}<br>%{{x}} new tokens: %{{y:.3g}} ms<extra></extra>",
         )
     finish(figure, 360)
-    figure.update_xaxes(title="new tokens in one pass (width)", tickvals=widths if len(widths) <= 12 else None, showgrid=False)
-    figure.update_yaxes(title="ms per pass", rangemode="tozero")
+    figure.update_xaxes(title_text="new tokens in one pass (width)", tickvals=widths if len(widths) <= 12 else None, showgrid=False)
+    figure.update_yaxes(title_text="ms per pass", rangemode="tozero")
     return figure

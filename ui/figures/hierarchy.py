@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import plotly.graph_objects as go
 
 from hsd.measure.record import Measurement
@@ -22,7 +24,7 @@ def graph(plan: Plan, measurement: Measurement | None) -> go.Figure:
     height = {model: place for place, model in enumerate(models)}
     chosen = [level.model for level in plan.hierarchy.levels]
     thresholds = {level.model: level.threshold for level in plan.hierarchy.levels}
-    path = set(zip(chosen, chosen[1:], strict=False))
+    path = set(pairwise(chosen))
     figure = go.Figure()
     rates = measurement.acceptance if measurement else {}
     pairs = sorted(((d, v) for d, row in rates.items() for v in row if d in height and v in height), key=lambda pair: pair in path)

@@ -67,7 +67,7 @@ def bars(plan: Plan) -> go.Figure:
         )
     tall = 70 + sum(20 + 17 * max(1, len(one.hierarchy.drafts)) for one in shown)
     finish(figure, tall, bargap=0.35)
-    figure.update_xaxes(title="predicted ms per token", range=[0, 1.32 * max([alone, *exact])])
+    figure.update_xaxes(title_text="predicted ms per token", range=[0, 1.5 * max([alone, *exact])])
     figure.update_yaxes(tickvals=places, ticktext=[short(one.hierarchy) for one in shown], autorange="reversed", showgrid=False)
     return figure
 
@@ -99,6 +99,6 @@ def stacked(alternatives: Sequence[Alternative], models: Sequence[str], limit: i
             hovertemplate="outside of forward passes: %{x:.3g} ms a token<extra></extra>",
         )
     finish(figure, 110 + sum(20 + 17 * max(1, len(one.hierarchy.drafts)) for one in shown), barmode="stack", bargap=0.35)
-    figure.update_xaxes(title="predicted ms per token", rangemode="tozero")
+    figure.update_xaxes(title_text="predicted ms per token", rangemode="tozero")
     figure.update_yaxes(tickvals=list(range(len(shown))), ticktext=labels, autorange="reversed", showgrid=False)
     return figure

@@ -60,7 +60,7 @@ def bars(comparison: Comparison) -> go.Figure:
             x=edge, y=place, text=f"<b>{method.tokens_per_s.median:.3g}</b>", showarrow=False, xanchor="left", xshift=12, name="label"
         )
     finish(figure, 90 + 46 * len(methods), bargap=0.4)
-    figure.update_xaxes(title="tokens per second", range=[0, 1.15 * right])
+    figure.update_xaxes(title_text="tokens per second", range=[0, 1.15 * right])
     figure.update_yaxes(tickvals=places, ticktext=[text.METHODS.get(method.name, full(method.name)) for method in methods], showgrid=False)
     return figure
 
@@ -70,7 +70,7 @@ def scatter(points: Sequence[tuple[str, float, float]]) -> go.Figure:
     predicted = [1e3 * point[1] for point in points]
     measured = [1e3 * point[2] for point in points]
     both = predicted + measured
-    low, high = 0.9 * min(both, default=0.0), 1.1 * max(both, default=1.0)
+    low, high = 0.85 * min(both, default=0.0), 1.2 * max(both, default=1.0)
     figure = go.Figure()
     figure.add_scatter(
         x=[low, high], y=[low, high], mode="lines", line=dict(color=NEUTRAL, dash="dash", width=1.5), hoverinfo="skip", showlegend=False
@@ -78,13 +78,14 @@ def scatter(points: Sequence[tuple[str, float, float]]) -> go.Figure:
     figure.add_scatter(
         x=predicted,
         y=measured,
-        mode="markers",
+        mode="markers+text" if len(points) <= 6 else "markers",
         marker=dict(size=12, color=TARGET, symbol="circle", line=dict(width=1.5, color="#ffffff")),
         text=[full(point[0]) for point in points],
+        textposition="top center",
         hovertemplate="%{text}<br>predicted %{x:.3g} ms, measured %{y:.3g} ms a token<extra></extra>",
         showlegend=False,
     )
     finish(figure, 360)
-    figure.update_xaxes(title="predicted ms per token", range=[low, high])
-    figure.update_yaxes(title="measured ms per token", range=[low, high])
+    figure.update_xaxes(title_text="predicted ms per token", range=[low, high])
+    figure.update_yaxes(title_text="measured ms per token", range=[low, high])
     return figure

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import plotly.graph_objects as go
 
 from hsd.plan.graph import Graph, Node, Solution
-from ui.figures.style import finish, full, name
+from ui.figures.style import finish, full, wrapped
 from ui.palette import NEUTRAL, colour_of, transparent
 
 MAX_EDGES = 1200  # drawn beside the path, so that the browser stays quick
@@ -14,7 +16,7 @@ MAX_EDGES = 1200  # drawn beside the path, so that the browser stays quick
 def layers(graph: Graph, solution: Solution) -> go.Figure:
     """Columns are models, rows block sizes; the shortest path is thick. Of very many edges those of dearest nodes are left out."""
     models = graph.problem.models
-    path = list(zip(solution.path, solution.path[1:], strict=False))
+    path = list(pairwise(solution.path))
     on_path = set(path)
     others, chosen = [], []
     for edge in graph.edges():
@@ -52,8 +54,8 @@ def layers(graph: Graph, solution: Solution) -> go.Figure:
         showlegend=False,
     )
     finish(figure, 420, hovermode="closest")
-    figure.update_xaxes(tickvals=list(range(len(models))), ticktext=[name(model) for model in models], showgrid=False)
-    figure.update_yaxes(title="block size T (tokens)", showgrid=False)
+    figure.update_xaxes(tickvals=list(range(len(models))), ticktext=[wrapped(model) for model in models], tickangle=0, showgrid=False)
+    figure.update_yaxes(title_text="block size T (tokens)", showgrid=False)
     return figure
 
 

@@ -23,6 +23,11 @@ def name(model: str) -> str:
     return html.escape(last if len(last) <= SHORT else last[: SHORT - 1] + "…")
 
 
+def wrapped(model: str) -> str:
+    """A name broken after its separators, for a narrow column of an axis."""
+    return name(model).replace(":", ":<br>").replace("-", "-<br>", 1) if len(model) > 10 else name(model)
+
+
 def full(model: str) -> str:
     """A model name for a hover text, escaped."""
     return html.escape(model)
@@ -43,7 +48,9 @@ def finish(figure: go.Figure, height: int, **layout: object) -> go.Figure:
         modebar=dict(remove=["zoom", "pan", "select", "lasso", "zoomIn", "zoomOut", "autoScale", "resetScale", "toImage"]),
     )
     figure.update_layout(**layout)
-    axis = dict(gridcolor=GRID, zeroline=False, linecolor=GRID, automargin=True, fixedrange=True, tickfont=dict(size=12))
+    axis = dict(
+        gridcolor=GRID, zeroline=False, linecolor=GRID, automargin=True, fixedrange=True, tickfont=dict(size=12), title_font=dict(size=13)
+    )
     figure.update_xaxes(**axis)
     figure.update_yaxes(**axis)
     return figure

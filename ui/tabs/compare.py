@@ -77,7 +77,7 @@ def create_compare(page: Page, side: Sidebar) -> None:
         )
 
         def work() -> Ids:
-            return page.keep(ids, comparison=page.engine.compare(used, request, job.items.put, job.should_stop))
+            return page.keep(ids, comparison=page.engine.compare(used, request, job.items.put, job.notify, job.should_stop))
 
         def on_done(new: Ids) -> Updates:
             return page.show(new) | {page.status: done(f"Compared ({text.RUN_ID.format(key=new.comparison)}).")}

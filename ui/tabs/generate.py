@@ -99,7 +99,7 @@ def create_generate(page: Page, side: Sidebar) -> None:
             button = gr.Button(text.GENERATE_BUTTON, variant="primary", elem_id="generate", scale=0, min_width=180)
             beside = gr.Checkbox(False, label=text.ALONE, scale=1, elem_id="beside")
         with gr.Row():
-            drafts = gr.Textbox("", label=text.HIERARCHY, info=text.HIERARCHY_INFO, elem_id="hierarchy", scale=3)
+            drafts = gr.Textbox("", label=text.HIERARCHY, info=text.HIERARCHY_INFO, elem_id="hierarchy", scale=3, min_width=280)
             limit = gr.Number(
                 DEFAULT_MAX_NEW_TOKENS, label=text.MAX_NEW, minimum=1, maximum=MAX_NEW_TOKENS, precision=0, elem_id="max-new", scale=1
             )

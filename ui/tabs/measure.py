@@ -7,7 +7,7 @@ from typing import Any
 
 import gradio as gr
 
-from hsd.errors import HsdError
+from hsd.errors import BadInput, HsdError
 from hsd.measure.record import Measurement
 from hsd.settings import MAX_PROMPT_CHARACTERS
 from ui import format as fmt
@@ -30,7 +30,14 @@ def create_measure(page: Page, side: Sidebar) -> None:
             button = gr.Button(text.MEASURE_BUTTON, variant="primary", elem_id="measure", scale=0, min_width=220)
             thorough = gr.Checkbox(label=text.THOROUGH, value=False, scale=1)
         with gr.Accordion(text.OWN_PROMPTS, open=False):
-            prompts = gr.Textbox(show_label=False, lines=4, max_length=MAX_PROMPT_CHARACTERS, elem_id="own-prompts", label=text.OWN_PROMPTS)
+            gr.Markdown(text.OWN_PROMPTS_HELP)
+            prompts = gr.Textbox(
+                "", show_label=False, lines=4, max_length=MAX_PROMPT_CHARACTERS, elem_id="own-prompts", label=text.OWN_PROMPTS
+            )
+            with gr.Row(elem_classes="inline-form"):
+                kind = gr.Dropdown(["txt", "jsonl", "csv"], value="txt", label=text.PROMPTS_FORMAT, min_width=120)
+                column = gr.Textbox("", label=text.PROMPTS_COLUMN, max_length=200, min_width=160)
+                file = gr.UploadButton(text.PROMPTS_FILE, file_types=[".txt", ".jsonl", ".csv"], type="binary", size="sm", min_width=160)
         facts = nodes(elem_id="measure-facts")
         with gr.Row():
             with gr.Column(min_width=340):
@@ -64,9 +71,9 @@ def create_measure(page: Page, side: Sidebar) -> None:
 
     page.shows.append(show)
 
-    def measure(job: Job, ids: Ids, thorough: bool, prompts: str, *settings: Any) -> Iterator[Updates]:
+    def measure(job: Job, ids: Ids, thorough: bool, prompts: str, kind: str, column: str, *settings: Any) -> Iterator[Updates]:
         setup, sampling = read_setup(*settings[:4]), read_sampling(*settings[4:])
-        request = MeasureRequest(sampling, bool(thorough), (prompts or "").strip() or None)
+        request = MeasureRequest(sampling, bool(thorough), (prompts or "").strip() or None, str(kind), str(column or "").strip() or None)
         partial: list[Measurement] = []
 
         def on_partial(measurement: Measurement) -> None:
@@ -74,7 +81,7 @@ def create_measure(page: Page, side: Sidebar) -> None:
             job.items.put(measurement)
 
         def work() -> Ids:
-            found = page.engine.measure(setup, request, job.items.put, on_partial, job.should_stop)
+            found = page.engine.measure(setup, request, job.items.put, job.notify, on_partial, job.should_stop)
             return _planned(page, found)
 
         def on_batch(items: list[Any]) -> Updates:
@@ -96,8 +103,17 @@ def create_measure(page: Page, side: Sidebar) -> None:
 
         yield from page.stream(job, work, on_batch, on_done, on_failed)
 
+    def load_prompts(data: bytes | None) -> Updates:
+        try:
+            return {prompts: (data or b"").decode("utf-8-sig")[:MAX_PROMPT_CHARACTERS]}
+        except UnicodeDecodeError:
+            return {page.status: failure(explain(BadInput(text.PROMPTS_NOT_TEXT)))}
+
+    file.upload(load_prompts, [file], [prompts, page.status], show_progress="hidden", api_visibility="private")
     page.wire.append(
-        lambda everything: page.on_device(button, measure, [page.ids, thorough, prompts, *side.setup, *side.sampling], everything)
+        lambda everything: page.on_device(
+            button, measure, [page.ids, thorough, prompts, kind, column, *side.setup, *side.sampling], everything
+        )
     )
     page.outputs += outputs
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import gradio as gr
@@ -15,7 +16,7 @@ from ui.jobs import explain
 from ui.nodes import Node, el, nodes, swatch, table
 from ui.page import Page, Updates, done, failure
 from ui.palette import slot_of
-from ui.sidebar import MAX_CANDIDATES, Sidebar, listed, memory_fit, picker_value, read_setup, selected
+from ui.sidebar import MAX_CANDIDATES, Sidebar, added, memory_fit, picker_value, read_setup, selected
 
 
 def create_pick(page: Page, side: Sidebar) -> None:
@@ -28,34 +29,49 @@ def create_pick(page: Page, side: Sidebar) -> None:
 
     shown = [side.picker, side.memory, models, page.status]
 
-    def refresh(target: Any, picker: Any, device: Any, dtype: Any, extra: str = "") -> Updates:
+    def look(target: Any, picker: Any, device: Any, dtype: Any, extra: str = "", fresh: bool = False) -> Updates:
+        """Every candidate for these settings; `extra` is a name to add, `fresh` ticks what every target has."""
         try:
             setup = read_setup(target, picker, device, dtype)
-            names = (*listed(picker), extra) if extra else listed(picker)
-            rows = page.engine.candidates(setup.target, names[:MAX_CANDIDATES], setup.device, setup.dtype)
-            ticked = (*selected(picker), extra) if extra else selected(picker)
-            fit = _fit(page, rows, ticked, setup.target, setup.device)
+            more = tuple(dict.fromkeys((*added(picker), *([extra] if extra else []))))[-MAX_CANDIDATES:]
+            rows = page.engine.candidates(setup.target, more, setup.device, setup.dtype)
+            ticked = list(dict.fromkeys((*selected(picker), *([extra] if extra else []))))
+            if fresh:
+                ticked += [row.name for row in rows if row.kind != "model" and row.status == "ready" and row.name not in ticked]
+            usable = {row.name for row in rows if row.status != "unusable"}
+            ticked = [name for name in ticked if name in usable]
+            fit = memory_fit(page.engine.memory(replace(setup, drafts=tuple(ticked))))
         except Exception as error:
             return {page.status: failure(explain(error))}
-        return {side.picker: picker_value(rows, ticked, setup.target), side.memory: fit, models: candidate_table(rows, setup.target)}
+        return {
+            side.picker: picker_value(rows, ticked, more, setup.target),
+            side.memory: fit,
+            models: candidate_table(rows, setup.target),
+        }
+
+    def refresh(target: Any, picker: Any, device: Any, dtype: Any) -> Updates:
+        return look(target, picker, device, dtype, fresh=True)
 
     def arrive(target: Any, picker: Any, device: Any, dtype: Any) -> Updates:
-        targets = page.engine.targets()
-        devices = [("choose by itself", "auto"), *((row.label, row.name) for row in page.engine.devices())]
-        lists = {side.target: gr.Dropdown(choices=[row.name for row in targets]), side.device: gr.Dropdown(choices=devices)}
-        return lists | refresh(target, picker, device, dtype)
+        try:
+            targets = [row.name for row in page.engine.targets()]
+            devices = [(text.DEVICE_AUTO, "auto"), *((row.label, row.name) for row in page.engine.devices())]
+        except Exception as error:
+            return {page.status: failure(explain(error))}
+        lists = {side.target: gr.Dropdown(choices=targets), side.device: gr.Dropdown(choices=devices)}
+        return lists | look(target, picker, device, dtype)
 
     def tick(target: Any, picker: Any, device: Any, dtype: Any) -> Updates:
-        updates = refresh(target, picker, device, dtype)
+        updates = look(target, picker, device, dtype)
         updates.pop(side.picker, None)  # the browser already shows what it ticked
         return updates
 
     def add_model(name: str, target: Any, picker: Any, device: Any, dtype: Any) -> Updates:
         wanted = str(name or "").strip()[:300]
         if not wanted:
-            return {page.status: failure(explain(BadInput("Give a hub id such as Qwen/Qwen2.5-0.5B-Instruct, or a folder on the server.")))}
-        updates = refresh(target, picker, device, dtype, extra=wanted)
-        return updates if page.status in updates else updates | {page.status: done(f"{wanted} is in the list.")}
+            return {page.status: failure(explain(BadInput(text.ADD_EMPTY)))}
+        updates = look(target, picker, device, dtype, extra=wanted)
+        return updates if page.status in updates else updates | {page.status: done(text.ADDED.format(name=wanted))}
 
     quiet = dict(show_progress="hidden", api_visibility="private")
     page.load = (arrive, side.setup, [side.target, side.device, *shown])
@@ -76,10 +92,3 @@ def candidate_table(rows: Sequence[CandidateRow], target: str) -> Node:
         words = el("div", el("div", row.description), reason)
         cells.append([label, state, size, fmt.memory(row.memory_bytes) if row.memory_bytes else "none", words])
     return table(["Draft", "Status", "Parameters", "Memory", "What it is"], cells, text.PICK_CAPTION, empty="No candidates.")
-
-
-def _fit(page: Page, rows: Sequence[CandidateRow], ticked: Sequence[str], target: str, device: str) -> Node:
-    target_bytes = next((row.memory_bytes for row in page.engine.targets() if row.name == target), None)
-    devices = page.engine.devices()
-    chosen = next((row for row in devices if row.name == device), devices[0] if devices else None)
-    return memory_fit(rows, ticked, target_bytes, chosen)

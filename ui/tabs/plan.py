@@ -131,7 +131,7 @@ def create_plan(page: Page) -> None:
 
     quiet = dict(show_progress="hidden", api_visibility="private")
     page.wire.append(
-        lambda everything: button.click(make, [page.ids, depth, threshold, memory], [page.ids, page.status, *everything], **quiet)
+        lambda everything: button.click(make, [page.ids, depth, threshold, memory], [page.ids, page.hero, page.status, *everything], **quiet)
     )
     knobs.change(explore, [page.ids, knobs, depth, threshold], [answer], trigger_mode="always_last", queue=False, **quiet)
     reset.click(again, [page.ids], [knobs, answer], **quiet)

@@ -1,0 +1,137 @@
+"""The engine of the running program: thin calls into `hsd`. Torch is imported with the first of them, not with the page."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+from hsd.compare.record import Comparison
+from hsd.errors import BadInput
+from hsd.generate.events import Event, NoticeEvent
+from hsd.measure.record import Measurement
+from hsd.plan.record import Plan
+from hsd.records import Hierarchy, Report, ShouldStop
+from ui.engine import (
+    CandidateRow,
+    CompareRequest,
+    DeviceRow,
+    GenerateRequest,
+    MeasureRequest,
+    MemoryRow,
+    Notify,
+    Setup,
+    TargetRow,
+)
+
+
+class LiveEngine:
+    def warm_up(self) -> None:
+        """Import torch in the background, so that the first click does not wait for it."""
+        threading.Thread(target=self.devices, name="hsd-warm-up", daemon=True).start()
+
+    def targets(self) -> Sequence[TargetRow]:
+        from hsd.pick.candidates import list_targets
+
+        return tuple(TargetRow(row.name, row.description) for row in list_targets() if row.status != "unusable")
+
+    def devices(self) -> Sequence[DeviceRow]:
+        from hsd.pick.device import available_devices, choose_device, device_name
+
+        return tuple(DeviceRow(name, f"{name} · {device_name(choose_device(name))}") for name in available_devices())
+
+    def candidates(self, target: str, names: Sequence[str], device: str, dtype: str) -> Sequence[CandidateRow]:
+        from hsd.pick.candidates import list_candidates
+
+        return tuple(
+            CandidateRow(row.name, row.kind, row.status, row.reason, row.parameters, row.memory_bytes, row.description)
+            for row in list_candidates(target, names, device=device, dtype=dtype)
+        )
+
+    def memory(self, setup: Setup) -> MemoryRow:
+        from hsd.pick.candidates import memory_fit
+
+        fit = memory_fit(setup.target, setup.drafts, device=setup.device, dtype=setup.dtype)
+        return MemoryRow(fit.needed_bytes, fit.free_bytes, fit.fits, fit.sentence)
+
+    def measure(
+        self,
+        setup: Setup,
+        request: MeasureRequest,
+        report: Report,
+        notify: Notify,
+        on_partial: Callable[[Measurement], None],
+        should_stop: ShouldStop,
+    ) -> Measurement:
+        from hsd.measure.prompts import load_default, load_file
+        from hsd.measure.run import measure
+        from hsd.pick.registry import REGISTRY
+
+        if request.prompts is None:
+            prompts = load_default()
+        elif request.prompts_format not in ("txt", "jsonl", "csv"):
+            raise BadInput("Prompts are read as txt, jsonl or csv; choose one of them.")
+        else:
+            prompts = load_file(request.prompts.encode(), f"your prompts.{request.prompts_format}", column=request.column)
+        with _lease(REGISTRY, setup, report, should_stop) as models:
+            for notice in models.notices:
+                notify(notice)
+            return measure(
+                models,
+                prompts,
+                sampling=request.sampling,
+                thorough=request.thorough,
+                report=report,
+                should_stop=should_stop,
+                on_partial=on_partial,
+            )
+
+    def generate(self, setup: Setup, request: GenerateRequest, report: Report, should_stop: ShouldStop) -> Iterator[Event]:
+        from hsd.generate.engine import generate
+        from hsd.generate.prompt import encode_prompt
+        from hsd.pick.registry import REGISTRY
+
+        with _lease(REGISTRY, setup, report, should_stop) as models:
+            hierarchy = request.hierarchy
+            for place, level in enumerate(hierarchy.drafts):
+                if level.model not in models.networks:
+                    reasons = [notice for notice in models.notices if level.model in notice]
+                    yield NoticeEvent(place, level.model, " ".join(reasons) or "it could not be loaded.")
+            present = tuple(level for level in hierarchy.levels if level.model in models.networks)
+            prompt_ids = encode_prompt(models.tokenizer, request.prompt, raw=request.raw, system=request.system or None)
+            yield from generate(
+                models,
+                Hierarchy(present),
+                prompt_ids,
+                sampling=request.sampling,
+                max_new_tokens=request.max_new_tokens,
+                should_stop=should_stop,
+            )
+
+    def compare(self, setup: Setup, request: CompareRequest, report: Report, notify: Notify, should_stop: ShouldStop) -> Comparison:
+        from hsd.compare.run import compare
+
+        from hsd.measure.prompts import load_default
+        from hsd.pick.registry import REGISTRY
+
+        with _lease(REGISTRY, setup, report, should_stop) as models:
+            for notice in models.notices:
+                notify(notice)
+            return compare(
+                models,
+                request.plan,
+                load_default(),
+                repeats=request.repeats,
+                max_new_tokens=request.max_new_tokens,
+                methods=None if request.with_transformers else ("target", "best-single", "hierarchy"),
+                report=report,
+                should_stop=should_stop,
+            )
+
+    def export(self, kind: str, plan: Plan, measurement: Measurement | None, comparison: Comparison | None) -> str:
+        from hsd.export import export
+
+        return export(kind, plan, measurement=measurement, comparison=comparison)
+
+
+def _lease(registry, setup: Setup, report: Report, should_stop: ShouldStop):
+    return registry.lease(setup.target, setup.drafts, device=setup.device, dtype=setup.dtype, report=report, should_stop=should_stop)
