@@ -98,7 +98,8 @@ def _encode(models: ModelSet, prompt: Prompt, max_new_tokens: int) -> list[int]:
     room = models.networks[models.target].max_context - max_new_tokens
     if len(token_ids) > room:
         raise BadInput(
-            f"Prompt {prompt.id} has {len(token_ids)} tokens, {models.target} takes {room} with room for an answer; leave it out or shorten it."
+            f"Prompt {prompt.id} has {len(token_ids)} tokens, {models.target} takes {room} with room for an answer; "
+            "leave it out or shorten it."
         )
     return token_ids
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 import torch
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hsd.errors import Cancelled, HsdError, IncompatibleModel, ModelUnavailable
 from hsd.models.build import build_network, derive, is_derived
@@ -34,6 +34,7 @@ class ModelSet:
 
     target: str
     networks: Mapping[str, Network | Proposer]  # drafts in the order asked for, then the target
+    modules: Mapping[str, PreTrainedModel]  # transformers' own modules of those that have weights of their own
     tokenizer: PreTrainedTokenizerBase
     environment: Environment
     notices: tuple[str, ...]  # drafts that were left out, and why
@@ -123,6 +124,7 @@ class Registry:
             base = self._take((target, "", *place), taken, lambda: self._load(target, device, dtype, report, should_stop))
             assert base.loaded is not None
             networks: dict[str, Network | Proposer] = {}
+            modules: dict[str, PreTrainedModel] = {}
             notices: list[str] = []
             for name in dict.fromkeys(drafts):
                 if name == target:
@@ -132,16 +134,20 @@ class Registry:
                 try:
                     entry = self._take_draft(name, target, base, device, dtype, taken, report, should_stop)
                     networks[name] = entry.network
+                    if entry.loaded is not None:
+                        modules[name] = entry.loaded.module
                 except Cancelled:
                     raise
                 except HsdError as error:
                     notices.append(f"The draft {name} is left out. {error}")
             networks[target] = base.network
+            modules[target] = base.loaded.module
         finally:
             self._loading.release()
         return ModelSet(
             target=target,
             networks=MappingProxyType(networks),
+            modules=MappingProxyType(modules),
             tokenizer=base.loaded.tokenizer,
             environment=environment(device, dtype),
             notices=tuple(notices),
