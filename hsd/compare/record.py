@@ -17,7 +17,7 @@ class MethodResult:
     hierarchy: str  # written smallest first; empty for transformers' own modes
     tokens_per_s: Estimate  # over repeats; tokens committed / wall seconds of decoding, prefill excluded
     predicted_tokens_per_s: float | None  # None where nothing was predicted
-    tokens_per_target_pass: float
+    tokens_per_target_pass: float | None  # None for transformers' own modes
     identical: bool | None  # text equal to the target alone on every prompt; None when sampling
     outside_forward_share: float | None  # share of the wall outside of forward passes
 

@@ -1,0 +1,103 @@
+"""transformers' own ways of decoding, timed as this engine is: decoding only, the prompt's pass excluded."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers import StoppingCriteria
+from transformers.generation.streamers import BaseStreamer
+
+from hsd.errors import BadInput
+from hsd.pick.registry import ModelSet
+from hsd.records import Sampling, ShouldStop
+
+BASELINES = ("transformers", "transformers-prompt-lookup", "transformers-assistant")
+_LOOKUP_TOKENS = 10  # transformers' own documentation uses this value
+
+
+@dataclass(frozen=True, slots=True)
+class BaselineRun:
+    """`timed_tokens` came in `seconds` after the first tokens, which the prompt's own pass brings."""
+
+    token_ids: tuple[int, ...]
+    timed_tokens: int
+    seconds: float
+
+
+class _FirstTokens(BaseStreamer):
+    """Notes when the first new tokens were there, and how many."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.count = 0
+        self.time = 0.0
+
+    def put(self, value: torch.Tensor) -> None:
+        self.calls += 1
+        if self.calls == 2:  # the first call brings the prompt
+            self.count, self.time = value.numel(), time.perf_counter()
+
+    def end(self) -> None:
+        pass
+
+
+class _StopWhenAsked(StoppingCriteria):
+    def __init__(self, should_stop: ShouldStop) -> None:
+        self.should_stop = should_stop
+
+    def __call__(self, input_ids: torch.Tensor, scores: Any, **kwargs: Any) -> torch.Tensor:
+        return torch.full((input_ids.shape[0],), self.should_stop(), dtype=torch.bool, device=input_ids.device)
+
+
+def assistants(models: ModelSet) -> list[str]:
+    """Loaded drafts that transformers can use as an assistant: ordinary models of their own."""
+    return [name for name in models.modules if name != models.target]
+
+
+@torch.inference_mode()
+def run_baseline(
+    name: str, models: ModelSet, prompt_ids: Sequence[int], *, sampling: Sampling, max_new_tokens: int, should_stop: ShouldStop
+) -> BaselineRun:
+    """One generation by transformers; raises `BadInput` for a mode these models cannot do."""
+    module = models.modules[models.target]
+    first = _FirstTokens()
+    torch.manual_seed(sampling.seed)
+    output = module.generate(
+        torch.tensor([list(prompt_ids)], device=module.device),
+        max_new_tokens=max_new_tokens,
+        eos_token_id=sorted(models.eos_token_ids) or None,
+        pad_token_id=min(models.eos_token_ids, default=0),
+        streamer=first,
+        stopping_criteria=[_StopWhenAsked(should_stop)],
+        **_sampling_arguments(sampling),
+        **_mode_arguments(name, models),
+    )
+    ended = time.perf_counter()
+    token_ids = tuple(output[0, len(prompt_ids) :].tolist())
+    return BaselineRun(token_ids, len(token_ids) - first.count, ended - first.time)
+
+
+def _mode_arguments(name: str, models: ModelSet) -> dict[str, Any]:
+    if name == "transformers":
+        return {}
+    if name == "transformers-prompt-lookup":
+        return {"prompt_lookup_num_tokens": _LOOKUP_TOKENS}
+    if name == "transformers-assistant":
+        drafts = assistants(models)
+        if not drafts:
+            raise BadInput("transformers needs a draft model with weights of its own as assistant; none is loaded.")
+        return {"assistant_model": models.modules[drafts[0]]}
+    raise BadInput(f"“{name}” is no way of decoding; known are {', '.join(BASELINES)}.")
+
+
+def _sampling_arguments(sampling: Sampling) -> dict[str, Any]:
+    arguments: dict[str, Any] = {"do_sample": not sampling.greedy, "repetition_penalty": sampling.repetition_penalty}
+    arguments["no_repeat_ngram_size"] = sampling.no_repeat_ngram_size
+    if not sampling.greedy:
+        arguments |= {"temperature": sampling.temperature, "top_k": sampling.top_k, "top_p": sampling.top_p}
+        arguments |= {"min_p": sampling.min_p} if sampling.min_p else {}
+    return arguments

@@ -1,0 +1,44 @@
+"""Where a text departs from the target's own, and whether that was a near-tie of a low precision."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from hsd.compare.record import Divergence
+from hsd.models.network import Network
+
+
+def first_divergence(
+    method: str, prompt_id: str, target: Network, prompt_ids: Sequence[int], wanted: Sequence[int], got: Sequence[int]
+) -> Divergence | None:
+    """`None` when the texts are equal.
+
+    At the first different token the target's logits are computed twice, in passes of one token and in one wide pass.
+    Precisions below float32 round the two differently; where the tokens' distance is within twice that difference,
+    neither order is more right than the other: a near-tie.
+    """
+    if list(wanted) == list(got):
+        return None
+    shared = min(len(wanted), len(got))
+    position = next((i for i, (a, b) in enumerate(zip(wanted, got, strict=False)) if a != b), shared)
+    if position == shared:  # one text ended early: no two tokens to weigh
+        return Divergence(method, prompt_id, position, float("inf"), False)
+    text = [*prompt_ids, *wanted[:position]]
+    wide = _logits(target, text, chunk=32)
+    narrow = _logits(target, text, chunk=1)
+    noise = (wide - narrow).abs().max().item()
+    margin = abs(narrow[wanted[position]] - narrow[got[position]]).item()
+    return Divergence(method, prompt_id, position, margin, margin <= 2 * noise)
+
+
+def _logits(target: Network, text: list[int], chunk: int) -> torch.Tensor:
+    """Logits (vocab,) float32 after `text`, whose last 32 tokens are fed `chunk` at a time."""
+    cache = target.new_cache(len(text))
+    head = max(0, len(text) - 32)
+    if head:
+        target.forward(torch.tensor(text[:head]), cache, 1)
+    for start in range(head, len(text), chunk):
+        logits = target.forward(torch.tensor(text[start : start + chunk]), cache, 1)
+    return logits[0].float()

@@ -1,0 +1,184 @@
+"""Compare: the prediction beside measured runs of plain, single-draft and hierarchical decoding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from hsd.compare.baselines import BASELINES, assistants, run_baseline
+from hsd.compare.divergence import first_divergence
+from hsd.compare.record import Comparison, Divergence, MethodResult
+from hsd.errors import BadInput, Cancelled
+from hsd.generate.collect import collect
+from hsd.generate.engine import generate
+from hsd.generate.prompt import encode_prompt
+from hsd.measure.intervals import median_estimate
+from hsd.measure.prompts import Prompt, PromptSet
+from hsd.pick.registry import ModelSet
+from hsd.plan.record import Plan
+from hsd.records import Hierarchy, Level, Progress, Report, ShouldStop
+
+METHODS = ("target", "best-single", "hierarchy", *BASELINES)
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What one method did so far."""
+
+    rates: list[float] = field(default_factory=list)  # tokens per second, one a repeat
+    tokens: int = 0
+    rounds: int = 0
+    inside_s: float = 0.0
+    decode_s: float = 0.0
+    texts: dict[str, tuple[int, ...]] = field(default_factory=dict)
+
+
+def compare(
+    models: ModelSet,
+    plan: Plan,
+    prompts: PromptSet,
+    *,
+    repeats: int = 3,
+    max_new_tokens: int = 64,
+    methods: Sequence[str] | None = None,
+    report: Report = lambda progress: None,
+    should_stop: ShouldStop = lambda: False,
+) -> Comparison:
+    """Decode every prompt by every method, `repeats` times, interleaved so that a drift of the machine falls on all.
+
+    A warm-up of one short run a method is not counted; caches are never reused across runs. Tokens per second are
+    committed tokens over wall seconds of decoding, the prompt's own pass excluded, for all methods alike. When stopped
+    after a complete repeat, what is complete is returned; before that, `Cancelled` is raised.
+    """
+    hierarchies = _hierarchies(plan)
+    chosen = _choose_methods(methods, models, hierarchies)
+    encoded = [(prompt, encode_prompt(models.tokenizer, prompt.prompt)) for prompt in prompts]
+    if not encoded:
+        raise BadInput("There is no prompt to compare on; give at least one.")
+    tallies = {name: _Tally() for name in chosen}
+    for name in chosen:
+        _run(name, models, plan, hierarchies, encoded[0][1], min(8, max_new_tokens), should_stop)
+    complete = 0
+    for repeat in range(repeats):
+        spent = {name: [0, 0.0] for name in chosen}
+        for position, (prompt, prompt_ids) in enumerate(encoded):
+            for name in chosen:
+                report(_progress(repeat, repeats, position, len(encoded), name, prompt))
+                outcome = _run(name, models, plan, hierarchies, prompt_ids, max_new_tokens, should_stop)
+                if should_stop():
+                    break
+                _add(tallies[name], prompt, outcome, spent[name])
+            if should_stop():
+                break
+        if should_stop():
+            break
+        for name, (tokens, seconds) in spent.items():
+            tallies[name].rates.append(tokens / seconds if seconds else 0.0)
+        complete += 1
+    if not complete:
+        raise Cancelled("Stopped before every method had run once; there is nothing to compare yet.")
+    return _assemble(models, plan, hierarchies, tallies, dict((p.id, ids) for p, ids in encoded), complete, max_new_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    token_ids: tuple[int, ...]
+    timed_tokens: int
+    seconds: float
+    rounds: int
+    inside_s: float
+
+
+def _hierarchies(plan: Plan) -> dict[str, Hierarchy]:
+    found = {"target": Hierarchy((Level(plan.hierarchy.target),)), "hierarchy": plan.hierarchy}
+    if plan.best_single_draft is not None:
+        found["best-single"] = plan.best_single_draft.hierarchy
+    return found
+
+
+def _choose_methods(methods: Sequence[str] | None, models: ModelSet, hierarchies: dict[str, Hierarchy]) -> list[str]:
+    possible = [name for name in METHODS if name in hierarchies or (name in BASELINES and (name != BASELINES[2] or assistants(models)))]
+    if methods is None:
+        return possible
+    for name in methods:
+        if name not in possible:
+            raise BadInput(f"“{name}” cannot be compared here; possible are {', '.join(possible)}.")
+    return [name for name in possible if name in methods or name == "target"]  # the target is what all are held against
+
+
+def _run(
+    name: str,
+    models: ModelSet,
+    plan: Plan,
+    hierarchies: dict[str, Hierarchy],
+    prompt_ids: list[int],
+    max_new_tokens: int,
+    should_stop: ShouldStop,
+) -> _Outcome:
+    if name in BASELINES:
+        run = run_baseline(name, models, prompt_ids, sampling=plan.sampling, max_new_tokens=max_new_tokens, should_stop=should_stop)
+        return _Outcome(run.token_ids, run.timed_tokens, run.seconds, 0, 0.0)
+    events = generate(models, hierarchies[name], prompt_ids, sampling=plan.sampling, max_new_tokens=max_new_tokens, should_stop=should_stop)
+    found = collect(events)
+    return _Outcome(found.token_ids, len(found.token_ids), found.end.decode_s, found.target_rounds, found.forward_s)
+
+
+def _add(tally: _Tally, prompt: Prompt, outcome: _Outcome, spent: list) -> None:
+    tally.texts.setdefault(prompt.id, outcome.token_ids)
+    tally.tokens += len(outcome.token_ids)
+    tally.rounds += outcome.rounds
+    tally.inside_s += outcome.inside_s
+    tally.decode_s += outcome.seconds
+    spent[0] += outcome.timed_tokens
+    spent[1] += outcome.seconds
+
+
+def _progress(repeat: int, repeats: int, position: int, count: int, name: str, prompt: Prompt) -> Progress:
+    done = repeat * count + position
+    return Progress("compare", done, repeats * count, None, f"repeat {repeat + 1} of {repeats}, prompt {prompt.id}, {name}")
+
+
+def _assemble(
+    models: ModelSet,
+    plan: Plan,
+    hierarchies: dict[str, Hierarchy],
+    tallies: dict[str, _Tally],
+    prompt_ids: dict[str, list[int]],
+    repeats: int,
+    max_new_tokens: int,
+) -> Comparison:
+    predicted = {"target": plan.autoregressive_s_per_token, "hierarchy": plan.predicted_s_per_token.best}
+    if plan.best_single_draft is not None:
+        predicted["best-single"] = plan.best_single_draft.predicted_s_per_token.best
+    divergences: list[Divergence] = []
+    results = []
+    target = models.networks[models.target]
+    for name, tally in tallies.items():
+        found: list[Divergence] = []
+        if plan.sampling.greedy and name != "target":
+            for prompt_id, wanted in tallies["target"].texts.items():
+                divergence = first_divergence(name, prompt_id, target, prompt_ids[prompt_id], wanted, tally.texts[prompt_id])
+                found += [divergence] if divergence else []
+        divergences += found
+        results.append(
+            MethodResult(
+                name=name,
+                hierarchy=str(hierarchies[name]) if name in hierarchies else "",
+                tokens_per_s=median_estimate(tally.rates),
+                predicted_tokens_per_s=1 / predicted[name] if name in predicted else None,
+                tokens_per_target_pass=tally.tokens / tally.rounds if tally.rounds else None,
+                identical=not found if plan.sampling.greedy else None,
+                outside_forward_share=1 - tally.inside_s / tally.decode_s if tally.rounds else None,
+            )
+        )
+    hierarchy = next((result for result in results if result.name == "hierarchy"), None)
+    return Comparison(
+        methods=tuple(results),
+        identical=hierarchy.identical if hierarchy else None,
+        divergences=tuple(divergences),
+        repeats=repeats,
+        prompts=len(prompt_ids),
+        max_new_tokens=max_new_tokens,
+        sampling=plan.sampling,
+        environment=models.environment,
+    )

@@ -1,0 +1,112 @@
+"""`python -m hsd generate`: decode one prompt through a plan or a hierarchy written by hand."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from hsd.console import read_json, report_to_stderr, write_json
+from hsd.errors import BadInput
+from hsd.generate.collect import collect
+from hsd.generate.engine import generate
+from hsd.generate.prompt import encode_prompt
+from hsd.generate.trace import trace_json
+from hsd.pick.registry import REGISTRY
+from hsd.plan.record import Plan
+from hsd.records import Hierarchy, Sampling
+from hsd.settings import DEFAULT_MAX_NEW_TOKENS, DEFAULT_TARGET
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--plan", type=Path, help="plan file, made by `python -m hsd plan`")
+    parser.add_argument("--target", help=f"target model, without a plan (default: {DEFAULT_TARGET})")
+    parser.add_argument("--hierarchy", default="", help='drafts with thresholds, smallest first: "prompt-lookup@3,quantized:int4@8"')
+    parser.add_argument("--prompt", help="the prompt")
+    parser.add_argument("--prompt-file", type=Path, help="a text file that holds the prompt")
+    parser.add_argument("--system", help="system prompt of the chat template")
+    parser.add_argument("--raw", action="store_true", help="plain completion: no chat template")
+    parser.add_argument("--max-new-tokens", type=int, default=DEFAULT_MAX_NEW_TOKENS, metavar="N", help="(default: %(default)s)")
+    parser.add_argument("--temperature", type=float, default=0.0, metavar="t", help="0 is greedy (default: %(default)s)")
+    parser.add_argument("--top-k", type=int, default=0, metavar="k", help="0 is off (default: %(default)s)")
+    parser.add_argument("--top-p", type=float, default=1.0, metavar="p", help="1 is off (default: %(default)s)")
+    parser.add_argument("--min-p", type=float, default=0.0, metavar="p", help="0 is off (default: %(default)s)")
+    parser.add_argument("--repetition-penalty", type=float, default=1.0, metavar="r", help="1 is off (default: %(default)s)")
+    parser.add_argument("--no-repeat-ngram-size", type=int, default=0, metavar="n", help="0 is off (default: %(default)s)")
+    parser.add_argument("--stop", action="append", default=[], metavar="TEXT", help="stop once this text is generated; may be given again")
+    parser.add_argument("--seed", type=int, default=0, metavar="s")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or mps (default: %(default)s)")
+    parser.add_argument("--dtype", default="auto", help="auto, float32, bfloat16 or float16 (default: %(default)s)")
+    parser.add_argument("--trace", type=Path, help="write every token and round to this JSON file")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """Generate and return text, tokens, rounds and seconds."""
+    hierarchy = _hierarchy(args)
+    sampling = Sampling(
+        temperature=args.temperature,
+        top_k=args.top_k,
+        top_p=args.top_p,
+        min_p=args.min_p,
+        repetition_penalty=args.repetition_penalty,
+        no_repeat_ngram_size=args.no_repeat_ngram_size,
+        seed=args.seed,
+    )
+    prompt = _prompt(args)
+    drafts = [level.model for level in hierarchy.drafts]
+    with REGISTRY.lease(hierarchy.target, drafts, device=args.device, dtype=args.dtype, report=report_to_stderr) as models:
+        if models.notices:
+            raise BadInput(" ".join(models.notices))
+        prompt_ids = encode_prompt(models.tokenizer, prompt, raw=args.raw, system=args.system)
+        events = generate(models, hierarchy, prompt_ids, sampling=sampling, max_new_tokens=args.max_new_tokens, stop=args.stop)
+        generation = collect(events)
+        trace = trace_json(generation, hierarchy, sampling, models.environment, len(prompt_ids))
+    if args.trace:
+        write_json(args.trace, trace)
+    return {
+        "text": generation.end.text,
+        "token_ids": list(generation.token_ids),
+        "hierarchy": [asdict(level) for level in hierarchy.levels],
+        "tokens": trace["tokens"],
+        "rounds": trace["rounds"],
+        "notices": trace["notices"],
+        "reason": generation.end.reason,
+        "seconds": trace["seconds"],
+        "sampling": trace["sampling"],
+        "environment": trace["environment"],
+    }
+
+
+def describe(result: dict[str, Any]) -> str:
+    """The text, then one line of figures and who generated the tokens."""
+    count = len(result["token_ids"])
+    decode_s = result["seconds"]["decode"]
+    names = [level["model"] for level in result["hierarchy"]]
+    shares = ", ".join(f"{name} {sum(token['generated_by'] == name for token in result['tokens'])}" for name in names)
+    notices = [notice["message"] for notice in result["notices"]]
+    figures = (
+        f"{count} tokens in {decode_s:.2f} s, {count / decode_s:.1f} tokens/s after a prompt pass of {result['seconds']['prefill']:.2f} s "
+        f"({result['environment']['device_name']}, {result['environment']['dtype']}); generated by {shares}."
+    )
+    return "\n".join([result["text"], "", *notices, figures])
+
+
+def _hierarchy(args: argparse.Namespace) -> Hierarchy:
+    if args.plan is None:
+        return Hierarchy.parse(args.hierarchy, args.target or DEFAULT_TARGET)
+    if args.target or args.hierarchy:
+        raise BadInput("Give either --plan or --target with --hierarchy, not both.")
+    return Plan.from_json(read_json(args.plan, "python -m hsd plan --out")).hierarchy
+
+
+def _prompt(args: argparse.Namespace) -> str:
+    if (args.prompt is None) == (args.prompt_file is None):
+        raise BadInput("Give the prompt with --prompt TEXT or with --prompt-file FILE, one of the two.")
+    if args.prompt is not None:
+        return args.prompt
+    try:
+        return args.prompt_file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"{args.prompt_file} cannot be read as a text file ({error}).") from error
