@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -46,3 +47,100 @@ class Comparison:
 
     def to_json(self) -> dict[str, Any]:
         return {"schema": SCHEMA, "kind": "comparison", **asdict(self)}
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingCheck:
+    """Chi-square of sampled continuations against the target's own exact distribution."""
+
+    hierarchy: str
+    samples: int
+    outcomes: int  # cells after pooling the rare ones
+    chi_square: float
+    degrees_of_freedom: int
+    p_value: float  # below 0.001: not the target's distribution
+
+    @property
+    def passed(self) -> bool:
+        return self.p_value >= 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class LosslessReport:
+    """Greedy texts of hierarchies against the target alone, and the sampling check."""
+
+    cases: int
+    equal: int
+    near_ties: int
+    different: int
+    divergences: tuple[Divergence, ...]
+    sampling: tuple[SamplingCheck, ...]
+    environment: Environment
+
+    @property
+    def passed(self) -> bool:
+        return self.different == 0 and all(check.passed for check in self.sampling)
+
+    def to_json(self) -> dict[str, Any]:
+        checks = [asdict(check) | {"passed": check.passed} for check in self.sampling]
+        return {"schema": SCHEMA, "kind": "lossless", **asdict(self), "sampling": checks, "passed": self.passed}
+
+
+@dataclass(frozen=True, slots=True)
+class SweepPoint:
+    """One hierarchy on one kind of prompts: what was predicted, then what was measured."""
+
+    hierarchy: str
+    prompts: str  # kind of prompts
+    predicted_s_per_token: float
+    predicted_low: float
+    predicted_high: float
+    paper_s_per_token: float
+    exact_s_per_token: float
+    measured_s_per_token: Estimate
+
+    @property
+    def error(self) -> float:
+        """Relative to the measured value."""
+        return self.predicted_s_per_token / self.measured_s_per_token.median - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    points: tuple[SweepPoint, ...]
+    repeats: int
+    max_new_tokens: int
+    sampling: Sampling
+    environment: Environment
+
+    @property
+    def errors(self) -> list[float]:
+        return sorted(abs(point.error) for point in self.points)
+
+    @property
+    def median_error(self) -> float:
+        return statistics.median(self.errors)
+
+    @property
+    def regret(self) -> dict[str, float]:
+        """By kind of prompts: how much slower the hierarchy predicted best is than the best measured one."""
+        found = {}
+        for kind in dict.fromkeys(point.prompts for point in self.points):
+            points = [point for point in self.points if point.prompts == kind]
+            planned = min(points, key=lambda point: point.predicted_s_per_token)
+            best = min(point.measured_s_per_token.median for point in points)
+            found[kind] = planned.measured_s_per_token.median / best - 1
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        points = [
+            asdict(point)
+            | {
+                "measured_s_per_token": point.measured_s_per_token.median,
+                "measured": asdict(point.measured_s_per_token),
+                "error": point.error,
+            }
+            for point in self.points
+        ]
+        summary = {"median_error": self.median_error, "max_error": self.errors[-1], "regret": self.regret}
+        return {"schema": SCHEMA, "kind": "sweep", **asdict(self), "points": points, **summary}

@@ -1,0 +1,136 @@
+"""`python -m hsd compare`: a plan against the target alone, its best single draft and transformers' own modes."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from hsd.compare.lossless import check_lossless
+from hsd.compare.run import METHODS, compare
+from hsd.compare.sweep import sweep
+from hsd.console import read_json, report_to_stderr, write_json
+from hsd.errors import BadInput
+from hsd.measure.prompts import load_default, load_file
+from hsd.pick.registry import REGISTRY
+from hsd.plan.record import Plan
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--plan", type=Path, required=True, help="plan file, made by `python -m hsd plan`")
+    parser.add_argument("--prompts", type=Path, help="your own prompts: .txt, .jsonl or .csv (default: some of the project's own)")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--lossless", action="store_true", help="check that the output is the target's: equal texts, chi-square of sampling")
+    what.add_argument("--sweep", action="store_true", help="predict and measure two dozen hierarchies on two kinds of prompts")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder for the result as JSON")
+    parser.add_argument("--methods", help=f"comma separated, of {', '.join(METHODS)} (default: all that are possible)")
+    parser.add_argument("--count", type=int, default=8, metavar="N", help="prompts to use (default: %(default)s)")
+    parser.add_argument("--repeats", type=int, default=3, metavar="N", help="(default: %(default)s)")
+    parser.add_argument("--max-new-tokens", type=int, default=64, metavar="N", help="(default: %(default)s)")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or mps (default: %(default)s)")
+    parser.add_argument("--dtype", default="auto", help="auto, float32, bfloat16 or float16 (default: the plan's)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """Run what was asked for, write it to --out, and return it."""
+    for name in ("count", "repeats", "max_new_tokens"):
+        if getattr(args, name) < 1:
+            raise BadInput(f"--{name.replace('_', '-')} is {getattr(args, name)}; give at least 1.")
+    plan = Plan.from_json(read_json(args.plan, "python -m hsd plan --out"))
+    prompts = load_file(args.prompts) if args.prompts else load_default()
+    dtype = plan.environment.dtype if args.dtype == "auto" else args.dtype
+    drafts = plan.candidates[:-1] if args.sweep else _drafts(plan)
+    with REGISTRY.lease(plan.hierarchy.target, drafts, device=args.device, dtype=dtype, report=report_to_stderr) as models:
+        if models.notices:
+            raise BadInput(" ".join(models.notices))
+        if args.lossless:
+            result = check_lossless(models, plan, prompts.spread(args.count), max_new_tokens=args.max_new_tokens, report=report_to_stderr)
+        elif args.sweep:
+            result = sweep(models, plan, prompts, repeats=args.repeats, max_new_tokens=args.max_new_tokens, report=report_to_stderr)
+        else:
+            methods = [name.strip() for name in args.methods.split(",")] if args.methods else None
+            result = compare(
+                models,
+                plan,
+                prompts.spread(args.count),
+                repeats=args.repeats,
+                max_new_tokens=args.max_new_tokens,
+                methods=methods,
+                report=report_to_stderr,
+            )
+    data = result.to_json()
+    if args.out:
+        write_json(args.out / f"{data['kind']}.json", data)
+    return data
+
+
+def _drafts(plan: Plan) -> list[str]:
+    """Every draft of the plan, its best single draft and its alternatives."""
+    hierarchies = [plan.hierarchy, *(entry.hierarchy for entry in plan.alternatives)]
+    if plan.best_single_draft is not None:
+        hierarchies.append(plan.best_single_draft.hierarchy)
+    return list(dict.fromkeys(level.model for hierarchy in hierarchies for level in hierarchy.drafts))
+
+
+def describe(result: dict[str, Any]) -> str:
+    where = f"{result['environment']['device_name']}, {result['environment']['dtype']}"
+    return {"comparison": _describe_comparison, "lossless": _describe_lossless, "sweep": _describe_sweep}[result["kind"]](result, where)
+
+
+def _describe_comparison(result: dict[str, Any], where: str) -> str:
+    base = next(method for method in result["methods"] if method["name"] == "target")["tokens_per_s"]["median"]
+    lines = [
+        f"{where}; {result['prompts']} prompts, {result['max_new_tokens']} new tokens, {result['repeats']} repeats, interleaved.",
+        f"{'method':<28}{'tokens/s':>10}  {'spread':<16}{'× target':>9}{'predicted':>11}{'per pass':>10}{'loop':>7}  same text",
+    ]
+    for method in result["methods"]:
+        rate = method["tokens_per_s"]
+        predicted = "" if method["predicted_tokens_per_s"] is None else f"{method['predicted_tokens_per_s']:.1f}"
+        per_pass = "" if method["tokens_per_target_pass"] is None else f"{method['tokens_per_target_pass']:.2f}"
+        loop = "" if method["outside_forward_share"] is None else f"{method['outside_forward_share']:.1%}"
+        spread = f"{rate['low']:.1f} to {rate['high']:.1f}"
+        same = {True: "yes", False: "no", None: "sampled"}[method["identical"]]
+        lines.append(
+            f"{method['name']:<28}{rate['median']:>10.1f}  {spread:<16}{rate['median'] / base:>9.2f}{predicted:>11}{per_pass:>10}{loop:>7}  {same}"
+        )
+        lines += [f"    {method['hierarchy']}"] if method["hierarchy"] else []
+    near = sum(divergence["near_tie"] for divergence in result["divergences"])
+    if result["divergences"]:
+        lines.append(
+            f"{len(result['divergences'])} texts depart from the target's, {near} of them at a near-tie of {result['environment']['dtype']}."
+        )
+    return "\n".join(lines)
+
+
+def _describe_lossless(result: dict[str, Any], where: str) -> str:
+    lines = [
+        f"{'Lossless' if result['passed'] else 'NOT lossless'} on {where}.",
+        f"Greedy: {result['cases']} cases, {result['equal']} equal, {result['near_ties']} near-ties, {result['different']} different.",
+    ]
+    for entry in result["divergences"]:
+        kind = "near-tie" if entry["near_tie"] else "different"
+        lines.append(
+            f"  {kind}: {entry['method']}, prompt {entry['prompt_id']}, token {entry['position']}, margin {entry['logit_margin']:.4g}"
+        )
+    for check in result["sampling"]:
+        lines.append(
+            f"Sampling: {check['hierarchy']}, {check['samples']} samples, chi-square {check['chi_square']:.1f} with "
+            f"{check['degrees_of_freedom']} degrees of freedom, p = {check['p_value']:.3f}."
+        )
+    return "\n".join(lines)
+
+
+def _describe_sweep(result: dict[str, Any], where: str) -> str:
+    lines = [
+        f"{where}; {len(result['points'])} points; error median {result['median_error']:.1%}, worst {result['max_error']:.1%}.",
+        *(
+            f"On {kind} the hierarchy predicted best is {regret:.1%} slower than the best measured."
+            for kind, regret in result["regret"].items()
+        ),
+        f"{'predicted':>10}{'measured':>10}{'error':>8}  hierarchy",
+    ]
+    for point in result["points"]:
+        predicted, measured = point["predicted_s_per_token"] * 1e3, point["measured_s_per_token"] * 1e3
+        lines.append(f"{predicted:>7.1f} ms{measured:>7.1f} ms{point['error']:>+8.1%}  {point['hierarchy']} ({point['prompts']})")
+    return "\n".join(lines)

@@ -1,0 +1,150 @@
+"""Is the output really the target's? Greedy texts compared token by token, sampled ones by a chi-square test."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+
+from hsd.compare.divergence import first_divergence
+from hsd.compare.record import Divergence, LosslessReport, SamplingCheck
+from hsd.errors import Cancelled
+from hsd.generate.collect import collect
+from hsd.generate.engine import generate
+from hsd.generate.prompt import encode_prompt
+from hsd.generate.rule import Rule, verify_tokens
+from hsd.generate.sampling import Transforms
+from hsd.measure.prompts import PromptSet
+from hsd.models.network import Network
+from hsd.pick.registry import ModelSet
+from hsd.plan.record import Plan
+from hsd.records import GREEDY, Hierarchy, Level, Progress, Report, Sampling, ShouldStop
+
+CHECKED_HIERARCHIES = 4
+SAMPLED_TOKENS = 3  # length of the continuations whose distribution is tested
+_SAMPLED = Sampling(temperature=1.0, top_k=3)
+_TEST_PROMPT = "Once upon a time"
+
+
+def check_lossless(
+    models: ModelSet,
+    plan: Plan,
+    prompts: PromptSet,
+    *,
+    max_new_tokens: int = 48,
+    samples: int = 400,
+    report: Report = lambda progress: None,
+    should_stop: ShouldStop = lambda: False,
+) -> LosslessReport:
+    """Compare the plan and its best alternatives with the target alone, in the loaded dtype.
+
+    Greedy: every prompt through every hierarchy; a text that departs from the target's is a near-tie when the two
+    tokens' logits lie within the rounding of the precision, and different otherwise. Sampling: see `sampling_check`.
+    Raises `Cancelled` when stopped, since half a check proves nothing.
+    """
+    chosen = [entry.hierarchy for entry in plan.alternatives if entry.hierarchy.drafts][:CHECKED_HIERARCHIES]
+    encoded = [(prompt.id, encode_prompt(models.tokenizer, prompt.prompt)) for prompt in prompts]
+    alone = Hierarchy((Level(models.target),))
+    target = models.networks[models.target]
+    divergences: list[Divergence] = []
+    done = 0
+    for prompt_id, prompt_ids in encoded:
+        wanted = _greedy(models, alone, prompt_ids, max_new_tokens, should_stop)
+        for hierarchy in chosen:
+            report(Progress("lossless", done, len(encoded) * len(chosen), None, f"prompt {prompt_id}, {hierarchy}"))
+            got = _greedy(models, hierarchy, prompt_ids, max_new_tokens, should_stop)
+            divergence = first_divergence(str(hierarchy), prompt_id, target, prompt_ids, wanted, got)
+            divergences += [divergence] if divergence else []
+            done += 1
+    test_ids = encode_prompt(models.tokenizer, _TEST_PROMPT)
+    checks = []
+    for hierarchy in chosen[:1]:
+        checks.append(sampling_check(models, hierarchy, test_ids, _SAMPLED, samples=samples, report=report, should_stop=should_stop))
+    near = sum(divergence.near_tie for divergence in divergences)
+    return LosslessReport(
+        cases=done,
+        equal=done - len(divergences),
+        near_ties=near,
+        different=len(divergences) - near,
+        divergences=tuple(divergences),
+        sampling=tuple(checks),
+        environment=models.environment,
+    )
+
+
+def sampling_check(
+    models: ModelSet,
+    hierarchy: Hierarchy,
+    prompt_ids: Sequence[int],
+    sampling: Sampling,
+    *,
+    samples: int,
+    rule: Rule = verify_tokens,
+    report: Report = lambda progress: None,
+    should_stop: ShouldStop = lambda: False,
+) -> SamplingCheck:
+    """Chi-square of `samples` continuations of three tokens through `hierarchy` against exact enumeration by the target.
+
+    One token more than is tested is generated, so that blocks reach over the end of what is tested. Outcomes with fewer
+    than five expected counts are pooled.
+    """
+    exact = continuation_probabilities(models.networks[models.target], prompt_ids, sampling, SAMPLED_TOKENS)
+    seen: Counter[tuple[int, ...]] = Counter()
+    for draw in range(samples):
+        if should_stop():
+            raise Cancelled("Stopped before the check was complete; nothing is known yet.")
+        if draw % 20 == 0:
+            report(Progress("sampling check", draw, samples, None, str(hierarchy)))
+        events = generate(
+            models, hierarchy, prompt_ids, sampling=replace(sampling, seed=draw), max_new_tokens=SAMPLED_TOKENS + 1, rule=rule
+        )
+        seen[collect(events).token_ids[:SAMPLED_TOKENS]] += 1
+    statistic, cells = _chi_square(exact, seen, samples)
+    freedom = max(1, cells - 1)
+    p_value = torch.special.gammaincc(torch.tensor(freedom / 2.0).double(), torch.tensor(statistic / 2).double()).item()
+    return SamplingCheck(str(hierarchy), samples, cells, statistic, freedom, p_value)
+
+
+def continuation_probabilities(target: Network, prompt_ids: Sequence[int], sampling: Sampling, length: int) -> dict[tuple[int, ...], float]:
+    """Probability of every continuation of `length` tokens that the target alone can sample."""
+    transforms = Transforms(sampling)
+    found: dict[tuple[int, ...], float] = {(): 1.0}
+    for _ in range(length):
+        longer: dict[tuple[int, ...], float] = {}
+        for tokens, probability in found.items():
+            text = [*prompt_ids, *tokens]
+            logits = target.forward(torch.tensor(text), target.new_cache(len(text)), 1)
+            row = transforms.scores(logits, text).float().softmax(-1)[0]
+            for token_id in row.nonzero()[:, 0].tolist():
+                longer[(*tokens, token_id)] = probability * row[token_id].item()
+        found = longer
+    return found
+
+
+def _chi_square(exact: dict[tuple[int, ...], float], seen: Counter[tuple[int, ...]], samples: int) -> tuple[float, int]:
+    """Statistic and number of cells; an outcome that the target cannot produce makes the statistic infinite."""
+    if any(outcome not in exact for outcome in seen):
+        return float("inf"), len(exact)
+    statistic, cells = 0.0, 0
+    pooled_expected = pooled_seen = 0.0
+    for outcome, probability in exact.items():
+        expected = probability * samples
+        if expected < 5:
+            pooled_expected += expected
+            pooled_seen += seen[outcome]
+            continue
+        statistic += (seen[outcome] - expected) ** 2 / expected
+        cells += 1
+    if pooled_expected > 0:
+        statistic += (pooled_seen - pooled_expected) ** 2 / pooled_expected
+        cells += 1
+    return statistic, cells
+
+
+def _greedy(models: ModelSet, hierarchy: Hierarchy, prompt_ids: list[int], max_new_tokens: int, should_stop: ShouldStop) -> tuple[int, ...]:
+    found = collect(generate(models, hierarchy, prompt_ids, sampling=GREEDY, max_new_tokens=max_new_tokens, should_stop=should_stop))
+    if found.end.reason == "stopped":
+        raise Cancelled("Stopped before the check was complete; nothing is known yet.")
+    return found.token_ids
