@@ -91,9 +91,8 @@ def _describe_comparison(result: dict[str, Any], where: str) -> str:
         loop = "" if method["outside_forward_share"] is None else f"{method['outside_forward_share']:.1%}"
         spread = f"{rate['low']:.1f} to {rate['high']:.1f}"
         same = {True: "yes", False: "no", None: "sampled"}[method["identical"]]
-        lines.append(
-            f"{method['name']:<28}{rate['median']:>10.1f}  {spread:<16}{rate['median'] / base:>9.2f}{predicted:>11}{per_pass:>10}{loop:>7}  {same}"
-        )
+        figures = f"{rate['median']:>10.1f}  {spread:<16}{rate['median'] / base:>9.2f}{predicted:>11}{per_pass:>10}{loop:>7}"
+        lines.append(f"{method['name']:<28}{figures}  {same}")
         lines += [f"    {method['hierarchy']}"] if method["hierarchy"] else []
     near = sum(divergence["near_tie"] for divergence in result["divergences"])
     if result["divergences"]:
