@@ -101,6 +101,8 @@ def from_measurement(measurement: Measurement, widest: int) -> Problem:
             call_s[i] = call_cost(name, measurement.cost_s[name])
         else:
             cost_s[i] = cost_table(name, measurement.cost_s[name], widest)
+    if not (cost_s[-1, 1:] > 0).all():
+        raise BadInput(f"The cost of {models[-1]} is 0; a pass of the target takes time. Measure again.")
     if not 0 <= measurement.overhead_s < float("inf"):
         raise BadInput(f"The overhead per target round is {measurement.overhead_s}; it is a number of seconds, 0 or more.")
     memory = tuple(measurement.memory_bytes.get(name) for name in models)

@@ -148,7 +148,10 @@ def _read_alternative(data: Any, where: str) -> Alternative:
 def _read_prediction(data: Any, where: str) -> Prediction:
     values = {name: _seconds(data[name], f"{name} in {where}") for name in ("paper", "exact", "low", "high")}
     trace = data["trace"]
-    return Prediction(**values, trace=None if trace is None else _seconds(trace, f"trace in {where}"))
+    prediction = Prediction(**values, trace=None if trace is None else _seconds(trace, f"trace in {where}"))
+    if prediction.best == 0:
+        raise BadInput(f"{where} in the plan file is 0 seconds; no token is free. Plan again.")
+    return prediction
 
 
 def _seconds(value: Any, where: str) -> float:

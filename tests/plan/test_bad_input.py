@@ -57,6 +57,12 @@ def test_missing_costs(measurement_with_pair):
         plan(replace(measurement_with_pair, cost_s=costs))
 
 
+def test_target_that_costs_nothing_but_drafts_may(measured):
+    with pytest.raises(BadInput, match="cost of m1 is 0"):
+        plan(measured((1.0, 0.0), (0.5,)))
+    assert plan(measured((0.0, 1.0), (0.5,))).predicted_speedup == pytest.approx(2.0, rel=1e-4)
+
+
 def test_single_model(measurement_with_pair):
     with pytest.raises(BadInput, match="m2 is the only model; a plan needs a target and at least one draft"):
         plan(replace(measurement_with_pair, models=("m2",)))

@@ -1,14 +1,15 @@
 """What the replay charges is what the engine does: passes and their widths, level by level."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 
 from hsd.generate.engine import generate
 from hsd.generate.events import RoundEvent
-from hsd.pick.registry import ModelSet
 from hsd.plan.trace import load, replay
-from hsd.records import Environment, Hierarchy
+from hsd.records import Hierarchy
 
 TOKENS = 150
 
@@ -65,7 +66,7 @@ def test_replay_charges_the_passes_of_the_engine(measured, with_traces, problem_
     problem, hierarchy = problem_of(measurement), Hierarchy.parse(drafts, "m3")
 
     networks = {name: ByPosition(name, table) for name, table in zip(names, tables, strict=True)}
-    models = ModelSet("m3", networks, Letters(), Environment("cpu", "", "", "", "", "", ""), (), frozenset(), {})
+    models = SimpleNamespace(target="m3", networks=networks, tokenizer=Letters(), eos_token_ids=frozenset())
     seconds, rounds, tokens = dict.fromkeys(names, 0.0), 0, 0
     events = [e for e in generate(models, hierarchy, [7], max_new_tokens=2 * TOKENS) if isinstance(e, RoundEvent)]
     for event in events:

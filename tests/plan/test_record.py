@@ -48,6 +48,7 @@ DAMAGES = {
     "negative time": lambda d: {**d, "autoregressive_s_per_token": -1},
     "time of text": lambda d: {**d, "predicted_s_per_token": {**d["predicted_s_per_token"], "exact": "fast"}},
     "infinite time": lambda d: {**d, "predicted_s_per_token": {**d["predicted_s_per_token"], "low": float("inf")}},
+    "no time at all": lambda d: {**d, "predicted_s_per_token": dict.fromkeys(d["predicted_s_per_token"], 0)},
     "no alternatives": lambda d: {**d, "alternatives": []},
     "damaged alternative": lambda d: {**d, "alternatives": [3]},
     "no models": lambda d: {**d, "candidates": [1]},
