@@ -7,7 +7,8 @@ one pair is hard for the next: neither is assumed away. What is not known is how
 rejected there by a larger model, but until then more rounds are made): the pair's record at the same position stands in. For a sampled
 text the record is a probability per position; it is drawn, with a fixed seed, independently for each pair.
 
-The replay also counts what a pass must catch up: a level whose cache lacks the last tokens feeds them with its next pass.
+The replay also counts what a pass must catch up (a level whose cache lacks the last tokens feeds them with its next pass) and that no
+level drafts beyond the end of the text: it charges what the engine charges when it generates the recorded texts, each to its last token.
 """
 
 from __future__ import annotations
@@ -27,24 +28,23 @@ Ints = NDArray[np.int64]
 SEED = 0
 POSITIONS = 4000  # a sampled record is drawn several times until about so many positions are replayed
 MOST_DRAWS = 8
+NO_PASS = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """All recorded positions in one row, text after text; each text is read as a circle, so that none ends inside a block."""
+    """All recorded positions in one row, text after text."""
 
-    start: Ints  # (P,) index where the text of a position begins
-    length: Ints  # (P,) tokens of that text
+    room: Ints  # (P,) tokens from here to the end of the text
     texts: tuple[tuple[int, int, int], ...]  # (begin, tokens, prompt) of each text; a prompt drawn twice has two
     prompts: int
-    run: dict[tuple[int, int], Ints]  # [draft, verifier]: (P,) accepted tokens in a row from here
+    run: dict[tuple[int, int], Ints]  # [draft, verifier]: (P,) accepted tokens in a row from here, at most to the end
     offers: dict[tuple[int, int], tuple[Ints, Ints]]  # [proposer, verifier]: drafted (P,) and accepted (P,)
-    blocks: dict[tuple[int, ...], Blocks] = field(default_factory=dict)  # replayed lower levels, reused by hierarchies that share them
+    blocks: dict[tuple[object, ...], Blocks] = field(default_factory=dict)  # replayed lower levels, reused by hierarchies that share them
 
-    def step(self, count: Ints) -> Ints:
-        """Index reached from every position after `count` (P,) tokens."""
-        here = np.arange(self.start.size)
-        return self.start + (here - self.start + count) % self.length
+    @property
+    def count(self) -> int:
+        return self.room.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Blocks:
     count: Ints  # (P,) tokens of the block
     seconds: Array  # (i+1, P) by level, when no level has anything to catch up
     cached: Ints  # (i+1, P) tokens of the block that each level's cache holds afterwards
-    first: Ints  # (i+1, P) tokens in each level's first pass, what it catches up not counted
+    first: Ints  # (i+1, P) tokens in each level's first pass, what it catches up not counted; NO_PASS where it makes none
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,8 @@ def load(measurement: Measurement, problem: Problem) -> Positions | None:
     for i, j in problem.gains:
         pair = np.concatenate([np.asarray(trace.proposals[models[i]][models[j]], np.int64).reshape(-1, 2) for trace in traces] * draws)
         offers[i, j] = (pair[:, 0], pair[:, 1])
-    return Positions(np.repeat(begins, lengths), np.repeat(lengths, lengths), texts, len(traces), run, offers)
+    room = np.concatenate([np.arange(n, 0, -1) for n in lengths])
+    return Positions(room, texts, len(traces), run, offers)
 
 
 def replay(positions: Positions, problem: Problem, chain: Sequence[int], thresholds: Sequence[int]) -> Replayed:
@@ -113,17 +114,16 @@ def replay(positions: Positions, problem: Problem, chain: Sequence[int], thresho
     if len(chain) == 1:
         rounds = np.bincount([prompt for _, _, prompt in positions.texts], [n for _, n, _ in positions.texts])
         return Replayed(rounds[:, None] * problem.cost_s[chain[0], 1], rounds, rounds)
-    below = _hand_up(positions, problem, tuple(chain[:-1]), tuple(thresholds))
+    below = _hand_up(positions, problem, tuple(chain[:-1]), tuple(thresholds), 1)
     one = _Round(positions, problem, chain, below)
     after = one.after.tolist()
     visited, previous, prompt = [], [], []
     for begin, n, owner in positions.texts:
-        at, last, done, gain = begin, -1, 0, one.gain
-        while done < n:
+        at, last = begin, -1
+        while at < begin + n:
             visited.append(at)
             previous.append(last)
             prompt.append(owner)
-            done += int(gain[at])
             at, last = after[at], at
     here, before, owner = np.array(visited), np.array(previous), np.array(prompt)
     seconds = one.seconds(here, before)
@@ -142,7 +142,7 @@ class _Round:
         kept = positions.offers[pair][1] if problem.proposer[pair[0]] else positions.run[pair]
         accepted = np.minimum(kept, below.count)
         self.gain: Ints = accepted + 1
-        self.after = positions.step(self.gain)
+        self.after = np.arange(positions.count) + self.gain
         self.cached = np.minimum(below.cached, accepted)  # a rejection crops the caches below
         self.lag = self.gain - self.cached  # what the next pass of each lower level must feed before drafting goes on, at least 1
         self.verify_s = self.costs[-1][below.count + 1]
@@ -153,47 +153,50 @@ class _Round:
         follows = before >= 0
         for level, cost in enumerate(self.costs[:-1]):
             if cost is not None:
-                first = self.below.first[level, here[follows]]
-                below[level, follows] += cost[first + self.lag[level, before[follows]]] - cost[first + 1]
+                first = self.below.first[level, here]
+                late = follows & (first != NO_PASS)
+                below[level, late] += cost[first[late] + self.lag[level, before[late]]] - cost[first[late] + 1]
         return np.vstack([below, self.verify_s[here]])
 
 
-def _hand_up(positions: Positions, problem: Problem, chain: tuple[int, ...], thresholds: tuple[int, ...]) -> Blocks:
-    """Blocks of the top level of `chain`, whose own threshold is the last of `thresholds`, from every position."""
-    key = (*chain, *thresholds)
+def _hand_up(positions: Positions, problem: Problem, chain: tuple[int, ...], thresholds: tuple[int, ...], above: int) -> Blocks:
+    """Blocks of the top level of `chain`, whose own threshold is the last of `thresholds`, from every position.
+
+    `above` levels stand above it; each of them adds a token of its own, so that a block must end so many tokens before the text does.
+    """
+    key = (chain, thresholds, above)
     if key not in positions.blocks:
-        positions.blocks[key] = (
-            _bottom(positions, problem, chain, thresholds) if len(chain) == 1 else _level(positions, problem, chain, thresholds)
-        )
+        make = _bottom if len(chain) == 1 else _level
+        goal = np.clip(positions.room - above, 0, thresholds[-1])
+        positions.blocks[key] = make(positions, problem, chain, thresholds, above, goal)
     return positions.blocks[key]
 
 
-def _bottom(positions: Positions, problem: Problem, chain: tuple[int, ...], thresholds: tuple[int, ...]) -> Blocks:
-    model, size = chain[0], positions.start.size
+def _bottom(positions: Positions, problem: Problem, chain: tuple[int, ...], thresholds: tuple[int, ...], above: int, goal: Ints) -> Blocks:
+    model = chain[0]
     if problem.proposer[model]:
         offered = next(offer for (draft, _), offer in positions.offers.items() if draft == model)[0]
-        count = np.minimum(offered, thresholds[0])
-        nothing = np.zeros((1, size), np.int64)
-        return Blocks(count, np.full((1, size), problem.call_s[model]), nothing, nothing)
-    count = np.full(size, thresholds[0])
-    seconds = np.full((1, size), thresholds[0] * problem.cost_s[model, 1])
-    return Blocks(count, seconds, (count - 1)[None], np.zeros((1, size), np.int64))
+        never = np.full((1, positions.count), NO_PASS)
+        return Blocks(np.minimum(offered, goal), (problem.call_s[model] * (goal > 0))[None], np.zeros_like(never), never)
+    first = np.where(goal > 0, 0, NO_PASS)
+    return Blocks(goal, (goal * problem.cost_s[model, 1])[None], np.maximum(goal - 1, 0)[None], first[None])
 
 
-def _level(positions: Positions, problem: Problem, chain: tuple[int, ...], thresholds: tuple[int, ...]) -> Blocks:
-    below = _hand_up(positions, problem, chain[:-1], thresholds[:-1])
+def _level(positions: Positions, problem: Problem, chain: tuple[int, ...], thresholds: tuple[int, ...], above: int, goal: Ints) -> Blocks:
+    below = _hand_up(positions, problem, chain[:-1], thresholds[:-1], above + 1)
     one = _Round(positions, problem, chain, below)
-    levels, size = len(chain), positions.start.size
+    levels, size = len(chain), positions.count
     count, seconds, cached = np.zeros(size, np.int64), np.zeros((levels, size)), np.zeros((levels, size), np.int64)
-    active, here, before = np.arange(size), np.arange(size), np.full(size, -1)
+    active = np.flatnonzero(goal > 0)
+    here, before = active, np.full(active.size, -1)
     while active.size:
         seconds[:, active] += one.seconds(here, before)
         cached[:-1, active] = count[active] + one.cached[:, here]
         count[active] += one.gain[here]
-        unfilled = count[active] < thresholds[-1]
+        unfilled = count[active] < goal[active]
         active, here, before = active[unfilled], one.after[here[unfilled]], here[unfilled]
-    cached[-1] = count - 1
-    return Blocks(count, seconds, cached, np.vstack([below.first, below.count]))
+    cached[-1] = np.maximum(count - 1, 0)
+    return Blocks(count, seconds, cached, np.where(goal > 0, np.vstack([below.first, below.count]), NO_PASS))
 
 
 def _check_records(measurement: Measurement) -> None:
@@ -211,11 +214,9 @@ def _check_records(measurement: Measurement) -> None:
 
 
 def _runs(kept: NDArray[np.bool_], texts: Sequence[tuple[int, int, int]]) -> Ints:
-    """Accepted positions in a row from each one on, around the circle of its text; a text without rejection counts as endless."""
+    """Accepted positions in a row from each one on, until the text ends."""
     runs = np.empty(kept.size, np.int64)
     for begin, n, _ in texts:
-        twice = np.tile(kept[begin : begin + n], 2)
-        next_rejection = np.where(twice, np.iinfo(np.int64).max // 2, np.arange(2 * n))
-        next_rejection = np.minimum.accumulate(next_rejection[::-1])[::-1]
-        runs[begin : begin + n] = next_rejection[:n] - np.arange(n)
+        rejection = np.where(kept[begin : begin + n], n, np.arange(n))
+        runs[begin : begin + n] = np.minimum.accumulate(rejection[::-1])[::-1] - np.arange(n)
     return runs

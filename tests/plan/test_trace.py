@@ -37,10 +37,11 @@ class StepByStep:
         self.choices, self.costs, self.thresholds, self.offers, self.call_s = choices, costs, thresholds, offers, call_s
 
     def run(self):
-        """Seconds by level, target rounds and tokens over all texts; each is decoded until it is complete, around its circle."""
+        """Seconds by level, target rounds and tokens over all texts; each is decoded to its last token."""
         self.seconds, rounds, tokens = np.zeros(len(self.choices)), 0, 0
         for text, choices in enumerate(self.choices[-1]):
             self.text, done, n = text, ["prompt"], len(choices)
+            self.limit = n + 1
             self.fed = [[] for _ in self.choices]
             while len(done) - 1 < n:
                 done, rounds = self.verify(len(self.choices) - 1, done), rounds + 1
@@ -57,11 +58,14 @@ class StepByStep:
         return [table[position % len(table)] for position in range(len(tokens))]
 
     def draft(self, level, context):
+        goal = min(len(context) + self.thresholds[level], self.limit - (len(self.choices) - 1 - level))
         if level == 0 and self.offers is not None:
+            if goal <= len(context):
+                return list(context)
             self.seconds[0] += self.call_s
-            return [*context, *self.offers[self.text][(len(context) - 1) % len(self.offers[self.text])][: self.thresholds[0]]]
+            return [*context, *self.offers[self.text][len(context) - 1]][:goal]
         text = list(context)
-        while len(text) - len(context) < self.thresholds[level]:
+        while len(text) < goal:
             text = [*text, self.forward(0, text)[-1]] if level == 0 else self.verify(level, text)
         return text
 
