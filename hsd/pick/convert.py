@@ -9,15 +9,13 @@ from pathlib import Path
 def convert(gguf: Path, destination: Path) -> None:
     """Write config, weights, tokenizer; prints `step n` (of 3) as it goes. `destination` must not exist."""
     import torch
-    import transformers
     from tokenizers import pre_tokenizers
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
+    from hsd.pick.load import gguf_options
+
     print("step 1", flush=True)
-    # transformers from 5.24 on keeps GGUF weights packed unless asked; older ones always unpack and lack the class.
-    config_class = getattr(transformers, "GgufConfig", None)
-    unpack = {"quantization_config": config_class(dequantize=True)} if config_class else {}
-    model = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.bfloat16, **unpack)
+    model = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.bfloat16, **gguf_options())
     for name, tensor in model.state_dict().items():
         if not torch.isfinite(tensor).all():
             raise ValueError(f"{name} holds numbers that are not finite")

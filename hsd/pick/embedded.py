@@ -20,7 +20,7 @@ from filelock import FileLock, Timeout
 
 from hsd import settings
 from hsd.errors import Cancelled, ModelUnavailable
-from hsd.pick.subprocesses import folder_bytes, run_until_done
+from hsd.pick.subprocesses import folder_bytes, python_path, run_until_done
 from hsd.records import Progress, Report, ShouldStop
 
 NAME = "smollm2-135m"
@@ -184,11 +184,9 @@ def _convert(gguf: Path, destination: Path, report: Report, should_stop: ShouldS
         if text.startswith("step "):
             done = int(text.split()[1])
 
-    root = str(Path(__file__).resolve().parents[2])
-    path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
     code, output = run_until_done(
         [sys.executable, "-m", _CONVERTER, str(gguf), str(destination)],
-        env={**os.environ, "PYTHONPATH": path},
+        env={**os.environ, "PYTHONPATH": python_path()},
         tick=tick,
         should_stop=should_stop,
         on_line=line,

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 import torch
 
+from hsd.models.causal import refuse_unless_croppable
 from hsd.pick import catalogue
 from hsd.pick.catalogue import Entry, Vocabulary
 from hsd.pick.load import load_config, load_tokenizer
-from hsd.pick.memory import Footprint, footprint
+from hsd.pick.memory import Footprint, footprint, skeleton
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,8 @@ class Facts:
 
 
 def facts_of(name: str) -> Facts:
-    """Facts of any model that can be named. Raises `ModelUnavailable`, `IncompatibleModel` or `BadInput`."""
+    """Facts of any model that can be named; one whose cache cannot be rolled back is refused here, before its weights
+    are read. Raises `ModelUnavailable`, `IncompatibleModel` or `BadInput`."""
     entry = catalogue.BY_NAME.get(name)
     return facts_of_entry(entry) if entry else _facts_of_config(name)
 
@@ -40,6 +42,8 @@ def facts_of_entry(entry: Entry) -> Facts:
 
 def _facts_of_config(name: str) -> Facts:
     config = load_config(name)
-    size = footprint(config, torch.int8)  # one byte a number: bytes are counts
+    module = skeleton(config)
+    refuse_unless_croppable(name, module)
+    size = footprint(module, torch.int8)  # one byte a number: bytes are counts
     vocabulary = catalogue.vocabulary_of_size(len(load_tokenizer(name)))
     return Facts(name, size.parameters, config.get_text_config().num_hidden_layers, size.cache_bytes_per_token, vocabulary)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
+import transformers
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 
@@ -76,7 +77,7 @@ def _load_module(source: Source, config: PretrainedConfig, device: torch.device,
             output_loading_info=True,
             # On an accelerator the weights go straight there instead of through a second copy in main memory.
             **({"device_map": {"": device}} if device.type != "cpu" else {}),
-            **({} if source.gguf_file else {"use_safetensors": True, "config": config}),
+            **(gguf_options() if source.gguf_file else {"use_safetensors": True, "config": config}),
             **source.options,
         )
     missing = sorted(info.get("missing_keys") or ())
@@ -86,6 +87,15 @@ def _load_module(source: Source, config: PretrainedConfig, device: torch.device,
             "the files are incomplete or belong to another kind of model. Fetch them again or choose another."
         )
     return module.eval().requires_grad_(False)
+
+
+def gguf_options() -> dict[str, object]:
+    """Settings that turn a GGUF file into a dense model: packed, every product would cast and unpack its weights anew.
+
+    transformers from 5.24 on keeps GGUF weights packed unless asked; older ones always unpack and lack the class.
+    """
+    config_class = getattr(transformers, "GgufConfig", None)
+    return {"quantization_config": config_class(dequantize=True)} if config_class else {}
 
 
 def _check_causal(name: str, config: PretrainedConfig) -> None:

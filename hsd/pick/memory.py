@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 import torch
-from transformers import AutoModelForCausalLM, PretrainedConfig
+from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
 from hsd.settings import INT4_GROUP_SIZE
 
@@ -27,12 +27,16 @@ class Footprint:
         return self.weight_bytes + self.cache_bytes_per_token * context_tokens
 
 
-def footprint(config: PretrainedConfig, dtype: torch.dtype) -> Footprint:
-    """Exact parameter count (built on the meta device, tied weights once) and KV cache per token."""
+def skeleton(config: PretrainedConfig) -> PreTrainedModel:
+    """The model without weights (on the meta device): its structure can be asked before anything is loaded."""
     with torch.device("meta"):
-        module = AutoModelForCausalLM.from_config(config)
+        return AutoModelForCausalLM.from_config(config)
+
+
+def footprint(module: PreTrainedModel, dtype: torch.dtype) -> Footprint:
+    """Exact parameter count, tied weights once, and KV cache per token; a skeleton will do."""
     parameters = sum(parameter.numel() for parameter in module.parameters())
-    return Footprint(parameters, parameters * dtype.itemsize, cache_bytes_per_token(config, dtype))
+    return Footprint(parameters, parameters * dtype.itemsize, cache_bytes_per_token(module.config, dtype))
 
 
 def cache_bytes_per_token(config: PretrainedConfig, dtype: torch.dtype) -> int:

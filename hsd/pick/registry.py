@@ -21,7 +21,7 @@ from hsd.pick.device import choose_device, choose_dtype, environment
 from hsd.pick.facts import facts_of
 from hsd.pick.failures import explain
 from hsd.pick.load import Loaded, load, load_tokenizer
-from hsd.pick.memory import derived_bytes, free_bytes, gb, usable_bytes
+from hsd.pick.memory import derived_bytes, footprint, free_bytes, gb, usable_bytes
 from hsd.pick.source import find_source, prepare
 from hsd.records import Environment, Progress, Report, ShouldStop
 
@@ -194,7 +194,9 @@ class Registry:
         place = (str(device), str(dtype))
         if is_derived(name):
             return self._take((name, target, *place), taken, lambda: self._derive(name, base, report))
-        prepare(find_source(name), report, should_stop)
+        source = find_source(name)
+        if source.kind == "embedded":  # its tokenizer comes with its weights; a hub model's comes alone
+            prepare(source, report, should_stop)
         # The tokenizers are compared first: no weight of an unusable draft is fetched or loaded.
         match = vocabulary.compare(base.loaded.tokenizer, load_tokenizer(name))
         if not match.compatible:
@@ -210,7 +212,7 @@ class Registry:
     def _derive(self, name: str, base: _Entry, report: Report) -> _Entry:
         assert base.loaded is not None
         report(Progress("prepare draft", 0, 1, message=name))
-        size = facts_of(base.loaded.name).footprint(base.loaded.module.dtype)
+        size = footprint(base.loaded.module, base.loaded.module.dtype)
         self._make_room(name, derived_bytes(name, size), base.loaded.module.device)
         with _as_sentence(name):
             entry = _Entry(derive(name, base.network, base.loaded.module), None)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from hsd.errors import BadInput, HsdError, ModelUnavailable
-from hsd.pick import embedded
+from hsd.pick import embedded, hub
 from hsd.records import Report, ShouldStop
 
 Kind = Literal["embedded", "folder", "gguf", "hub"]
@@ -65,9 +65,16 @@ def find_source(name: str) -> Source:
 
 
 def prepare(source: Source, report: Report | None, should_stop: ShouldStop | None) -> None:
-    """Make the embedded model's files on first use; nothing to do for the others."""
+    """Bring the files of the embedded model, or of a hub model, onto this machine on first use."""
     if source.kind == "embedded":
         embedded.ensure(report, should_stop)
+    elif source.kind == "hub" and not _is_cached(source.location):
+        problem = hub_problem()
+        if problem:
+            raise ModelUnavailable(
+                f"{source.name} is not on this machine and {problem}; go online, or choose {embedded.NAME} or a local folder."
+            )
+        hub.fetch(source.location, report, should_stop)
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,12 @@ def run_until_done(
     return process.returncode, "\n".join(lines)
 
 
+def python_path() -> str:
+    """PYTHONPATH under which a helper program finds this library."""
+    root = str(Path(__file__).resolve().parents[2])
+    return os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), root)))
+
+
 def folder_bytes(folder: Path) -> int:
     """Bytes of all files below `folder`; files that vanish meanwhile count as nothing."""
     total = 0

@@ -2,13 +2,16 @@
 
 import argparse
 import json
+from pathlib import Path
 
 import pytest
+from transformers import MambaConfig
 
-from hsd.errors import DeviceUnsupported, ModelUnavailable
+from hsd.errors import DeviceUnsupported, IncompatibleModel, ModelUnavailable
 from hsd.pick import candidates, command, source
 from hsd.pick.candidates import list_candidates, list_targets, memory_fit
 from hsd.pick.catalogue import CATALOGUE
+from hsd.pick.registry import Registry
 
 
 def by_name(found):
@@ -96,3 +99,14 @@ def test_the_command_gives_json_and_a_table():
     text = command.describe(result)
     assert "early-exit:7" in text and "nope/x" in text and "Memory" in text
     assert "Targets" in command.describe(command.run(parser.parse_args(["--targets"])))
+
+
+def test_a_model_whose_cache_cannot_be_rolled_back_is_refused_before_its_weights_are_read(make_model):
+    target, recurrent = make_model("target"), Path(make_model("recurrent"))
+    MambaConfig(hidden_size=32, num_hidden_layers=1, vocab_size=64, state_size=4).save_pretrained(recurrent)
+    found = by_name(list_candidates(target, [str(recurrent)]))
+    assert "cannot be rolled back" in found[str(recurrent)].reason
+    with pytest.raises(IncompatibleModel, match="rolled back"):
+        list_candidates(str(recurrent))
+    with Registry().lease(target, [str(recurrent)], device="cpu", dtype="float32") as models:
+        assert "rolled back" in models.notices[0]

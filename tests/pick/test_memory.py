@@ -7,7 +7,7 @@ from transformers import GPT2Config, LlamaConfig, LlamaForCausalLM
 from hsd.pick import memory
 from hsd.pick.catalogue import CATALOGUE, vocabulary_of_size
 from hsd.pick.facts import facts_of
-from hsd.pick.memory import derived_bytes, footprint
+from hsd.pick.memory import derived_bytes, skeleton
 
 
 def test_the_footprint_is_what_the_loaded_model_takes(make_model):
@@ -22,10 +22,11 @@ def test_the_footprint_is_what_the_loaded_model_takes(make_model):
 
 def test_tied_weights_count_once_and_older_configurations_are_read():
     shape = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4, "vocab_size": 100}
-    tied = footprint(LlamaConfig(**shape, tie_word_embeddings=True), torch.bfloat16)
-    free = footprint(LlamaConfig(**shape, tie_word_embeddings=False), torch.bfloat16)
+    tied = memory.footprint(skeleton(LlamaConfig(**shape, tie_word_embeddings=True)), torch.bfloat16)
+    free = memory.footprint(skeleton(LlamaConfig(**shape, tie_word_embeddings=False)), torch.bfloat16)
     assert free.parameters - tied.parameters == 100 * 32
-    assert footprint(GPT2Config(n_embd=32, n_layer=3, n_head=4, vocab_size=50), torch.float32).cache_bytes_per_token == 2 * 3 * 32 * 4
+    gpt2 = memory.footprint(skeleton(GPT2Config(n_embd=32, n_layer=3, n_head=4, vocab_size=50)), torch.float32)
+    assert gpt2.cache_bytes_per_token == 2 * 3 * 32 * 4
 
 
 def test_the_catalogue_of_the_default_agrees_with_its_configuration():
@@ -38,7 +39,7 @@ def test_the_catalogue_of_the_default_agrees_with_its_configuration():
         vocab_size=49152,
         tie_word_embeddings=True,
     )
-    assert CATALOGUE[0].footprint(torch.bfloat16) == footprint(config, torch.bfloat16)
+    assert CATALOGUE[0].footprint(torch.bfloat16) == memory.footprint(skeleton(config), torch.bfloat16)
 
 
 def test_catalogue_names_are_distinct_and_families_know_their_vocabulary():
