@@ -12,7 +12,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from hsd.plan.gains import capped, fill, gain_of_blocks, mean
+from hsd.plan.gains import blocks_at, capped, fill, gain_of_blocks, mean
 from hsd.plan.problem import Array, Problem
 
 
@@ -72,5 +72,6 @@ def _bottom(
     measured = problem.gains[chain[0], chain[1]]
     for value in np.unique(threshold):
         rows = threshold == value
-        block[rows, : value + 1], gain[rows, : value + 2] = capped(measured if joint is None else joint[rows], int(value))
+        here = blocks_at(measured, int(value)) if joint is None else capped(joint[rows], int(value))
+        block[rows, : value + 1], gain[rows, : value + 2] = here
     return block, gain, np.full((cases, 1), problem.call_s[chain[0]])

@@ -79,6 +79,34 @@ def histogram(gains: Sequence[BlockGain]) -> Array:
     return joint / joint.sum()
 
 
+def every_threshold(joint: Array) -> Array:
+    """The same histogram for thresholds 1 … N: shape (max(N, 1), N+1, N+1), what `histograms_along` gives where texts are recorded."""
+    return np.broadcast_to(joint, (max(joint.shape[0] - 1, 1), *joint.shape))
+
+
+def histograms_along(texts: Sequence[Sequence[tuple[int, int]]]) -> Array:
+    """Histograms (max(N, 1), N+1, N+1) of the rounds that the verifier makes along recorded texts, for each threshold.
+
+    `texts` holds (drafted, accepted) at every position. A lookup's hits come in long runs; counted at every position, a run of n
+    tokens is met n times, while decoding meets it once and jumps to its end. So rounds are counted, not positions.
+    """
+    longest = max((drafted for text in texts for drafted, _ in text), default=0)
+    joint = np.zeros((max(longest, 1), longest + 1, longest + 1))
+    for threshold in range(1, joint.shape[0] + 1):
+        for text in texts:
+            position = 0
+            while position < len(text):
+                drafted, accepted = text[position]
+                joint[threshold - 1, drafted, accepted] += 1
+                position += min(accepted, threshold) + 1
+    return joint / joint.sum(axis=(1, 2), keepdims=True)
+
+
+def blocks_at(tables: Array, threshold: int) -> tuple[Array, Array]:
+    """Block lengths (T+1,) and round gains (T+2,) of a variable draft asked for at most `threshold` tokens; see `capped`."""
+    return capped(tables[min(threshold, tables.shape[0]) - 1], threshold)
+
+
 def capped(joint: Array, threshold: int) -> tuple[Array, Array]:
     """Block lengths and round gains of a variable draft asked for at most `threshold` tokens.
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hsd.plan.gains import capped, gain_of_blocks, mean, visits
+from hsd.plan.gains import blocks_at, gain_of_blocks, mean, visits
 from hsd.plan.problem import Array, Problem
 
 
@@ -148,6 +148,6 @@ def _rounds_of(problem: Problem, pairs: list[tuple[int, int]], most: int) -> tup
         if problem.proposer[i]:
             blocks[n], gains[n] = 0.0, 0.0
             for t in range(most):
-                block, gain = capped(problem.gains[i, j], t + 1)
+                block, gain = blocks_at(problem.gains[i, j], t + 1)
                 blocks[n, t, : t + 2], gains[n, t, : t + 3] = block, gain
     return blocks, gains

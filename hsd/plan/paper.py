@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hsd.plan.gains import capped, gain_of_blocks, mean, visits
+from hsd.plan.gains import blocks_at, gain_of_blocks, mean, visits
 from hsd.plan.problem import Array, Problem
 
 
@@ -33,7 +33,7 @@ def paper_latency(problem: Problem, chain: Sequence[int], thresholds: Sequence[i
 def fixed_gain(problem: Problem, draft: int, verifier: int, threshold: int) -> Array:
     """Distribution (T+2,) of the tokens of one round when `draft` hands up `threshold` tokens (a proposer: at most so many)."""
     if problem.proposer[draft]:
-        return capped(problem.gains[draft, verifier], threshold)[1]
+        return blocks_at(problem.gains[draft, verifier], threshold)[1]
     block = np.zeros((1, threshold + 1))
     block[0, threshold] = 1.0
     return gain_of_blocks(problem.alpha[draft, verifier : verifier + 1], block)[0]

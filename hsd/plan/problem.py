@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from hsd.errors import BadInput
 from hsd.measure.record import BlockGain, Measurement
 from hsd.plan.costs import call_cost, cost_table
-from hsd.plan.gains import histogram
+from hsd.plan.gains import every_threshold, histogram, histograms_along
 from hsd.records import Hierarchy
 
 Array = NDArray[np.float64]
@@ -29,7 +29,7 @@ class Problem:
     call_s: Array  # (M,) seconds of one call of a proposer, NaN for networks
     proposer: tuple[bool, ...]  # draft without weights: can only stand at the bottom
     alpha: Array  # (M, M) acceptance of draft i at verifier j > i, NaN where unknown
-    gains: dict[tuple[int, int], Array]  # joint (drafted, accepted) probabilities of a proposer at a verifier
+    gains: dict[tuple[int, int], Array]  # (L, N+1, N+1) of a proposer at a verifier: (drafted, accepted) by threshold
     overhead_s: float  # per target round
     memory_bytes: tuple[int | None, ...]
 
@@ -51,7 +51,7 @@ class Problem:
         """Largest threshold worth considering: a proposer never offered more than its longest measured block."""
         if not self.proposer[model]:
             return limit
-        offered = [joint.shape[0] - 1 for (draft, _), joint in self.gains.items() if draft == model]
+        offered = [joint.shape[-1] - 1 for (draft, _), joint in self.gains.items() if draft == model]
         return max(1, min(limit, max(offered, default=1)))
 
     def chain(self, hierarchy: Hierarchy) -> tuple[int, ...]:
@@ -135,7 +135,9 @@ def _acceptance(measurement: Measurement, proposer: tuple[bool, ...]) -> tuple[A
                 counts = measurement.block_gains.get(draft, {}).get(verifier)
                 if counts and sum(gain.count for gain in counts) > 0:
                     _check_blocks(draft, verifier, counts)
-                    gains[i, j] = histogram(counts)
+                    texts = [trace.proposals.get(draft, {}).get(verifier, ()) for trace in measurement.traces]
+                    recorded = bool(texts) and all(texts)
+                    gains[i, j] = histograms_along(texts) if recorded else every_threshold(histogram(counts))
             elif verifier in measurement.acceptance.get(draft, {}):
                 value = measurement.acceptance[draft][verifier]
                 if not 0 <= value.mean <= 1:

@@ -31,7 +31,7 @@ def exact_interval(
     alphas, joint = np.zeros((draws, len(pairs))), None
     for n, (i, j) in enumerate(pairs):
         if problem.proposer[i]:
-            joint = _resample_blocks(measurement, problem, i, j, random, draws)
+            joint = _resample_blocks(measurement, problem, i, j, thresholds[0], random, draws)
             continue
         measured = measurement.acceptance[problem.models[i]][problem.models[j]]
         spread = max(0.0, measured.high - measured.low) / TWO_SIGMAS
@@ -59,8 +59,11 @@ def _cost_factors(measurement: Measurement, problem: Problem, chain: Sequence[in
     return np.clip(1 + random.standard_normal((draws, len(chain))) * spreads, 0, None)
 
 
-def _resample_blocks(measurement: Measurement, problem: Problem, i: int, j: int, random: np.random.Generator, draws: int) -> Array:
-    joint = problem.gains[i, j]
+def _resample_blocks(
+    measurement: Measurement, problem: Problem, i: int, j: int, threshold: int, random: np.random.Generator, draws: int
+) -> Array:
+    tables = problem.gains[i, j]
+    joint = tables[min(threshold, tables.shape[0]) - 1]
     count = sum(gain.count for gain in measurement.block_gains[problem.models[i]][problem.models[j]])
     return (random.multinomial(count, joint.ravel(), draws) / count).reshape(draws, *joint.shape)
 

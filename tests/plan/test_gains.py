@@ -4,7 +4,18 @@ import numpy as np
 import pytest
 
 from hsd.measure.record import BlockGain
-from hsd.plan.gains import capped, expected_gain, fill, gain_of_blocks, histogram, mean, visits
+from hsd.plan.gains import (
+    blocks_at,
+    capped,
+    every_threshold,
+    expected_gain,
+    fill,
+    gain_of_blocks,
+    histogram,
+    histograms_along,
+    mean,
+    visits,
+)
 
 ALPHAS = [0.0, 0.3, 0.75, 0.999, 1.0]
 
@@ -71,3 +82,20 @@ def test_variable_draft_is_capped_at_its_threshold():
     block, gain = capped(joint, 9)
     assert block.size == 10 and gain.size == 11
     assert mean(gain) == pytest.approx(1 + 0.2 * 1 + 0.2 * 5 + 0.1 * 2)
+
+
+def test_rounds_along_a_text_are_counted_not_positions():
+    """A hit of four tokens among misses: decoding meets it once, though four positions lie in it."""
+    text = [(0, 0), (4, 4), (3, 3), (2, 2), (1, 1), (0, 0), (0, 0)]
+    tables = histograms_along([text])
+    assert tables.shape == (4, 5, 5)
+    assert tables[3, 4, 4] == tables[3].sum() / 3 and tables[3, 0, 0] == pytest.approx(2 / 3)  # miss, hit and its bonus, miss
+    assert tables[0, 4, 4] == tables[0, 2, 2] == pytest.approx(1 / 5)  # asked for one token at a time: met again in the middle
+    assert blocks_at(tables, 9)[0].size == 10
+    assert mean(blocks_at(tables, 4)[1]) == pytest.approx(7 / 3)
+
+
+def test_without_texts_every_threshold_has_the_same_histogram():
+    joint = histogram([BlockGain(3, 1, 2), BlockGain(0, 0, 2)])
+    assert (every_threshold(joint) == joint).all() and every_threshold(joint).shape == (3, 4, 4)
+    assert every_threshold(histogram([BlockGain(0, 0, 5)])).shape == (1, 1, 1)

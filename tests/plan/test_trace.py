@@ -109,10 +109,10 @@ def test_replay_equals_the_algorithm_step_by_step(measured, with_traces, problem
 def networks(measured):
     """Measurement of networks alone; a target without drafts is what is left of a pair."""
 
-    def make(costs):
+    def make(costs, rate=0.5):
         count = len(costs)
         if count > 1:
-            return measured(costs, [[0.5] * count] * count)
+            return measured(costs, [[rate] * count] * count)
         pair = measured([*costs, *costs], [[0.5] * 2] * 2)
         return replace(pair, models=("m0",), acceptance={})
 
@@ -220,3 +220,20 @@ def test_planning_by_traces_is_quick(measured, with_traces):
     started = time.perf_counter()
     assert plan(measurement, max_threshold=32).ranked_by == "trace"
     assert time.perf_counter() - started < 4
+
+
+@pytest.mark.parametrize("thresholds", [(2,), (6,), (3, 5)])
+def test_exact_expression_counts_the_rounds_of_a_lookup(networks, with_lookup, with_traces, problem_of, thresholds):
+    """Hits of the lookup come in long runs; the exact expression must not meet each of them at every one of its positions."""
+    random = np.random.default_rng(4)
+    count, size = len(thresholds), 4000
+    hits = np.repeat(random.random(size // 20) < 0.3, 20)
+    left = [int(np.argmin(np.append(hits[t : t + 8], False))) for t in range(size)]  # right tokens from here on, at most 8
+    agree = random.random(size) < 0.8
+    accept = {(0, 1): [agree]} if count == 2 else {}
+    pairs = [[(8, n) if n else (0, 0) for n in left]]
+    measurement = with_lookup(networks([4.0, 20.0][-count:], rate=0.8), 0.03, {(8, 8): 1})
+    measurement = with_traces(measurement, accept, {j: pairs for j in range(count)})
+    problem, chain = problem_of(measurement), tuple(range(count + 1))
+    replayed = float(replay(load(measurement, problem), problem, chain, thresholds).per_token(0)[0].sum())
+    assert float(exact_latency(problem, chain, np.array([thresholds], np.int64)).total[0]) == pytest.approx(replayed, rel=0.05)
