@@ -6,7 +6,7 @@
   hsd.picker = function (element, props, trigger, watch) {
     const slot = hsd.slot(element);
     function draw() {
-      const { rows = [], selected = [] } = props.value || {};
+      const { rows = [], selected = [], unusable = "" } = hsd.read(props.value) || {};
       const focus = document.activeElement && slot.contains(document.activeElement) ? document.activeElement.dataset.name : null;
       const open = slot.querySelector("details") && slot.querySelector("details").open;
       const line = (row) => {
@@ -22,10 +22,10 @@
         words.append(head, make("small", "muted", row.facts));
         if (row.reason) words.append(make("small", box.disabled ? "reason" : "muted", row.reason));
         box.onchange = () => {
-          const now = new Set(props.value.selected);
+          const value = hsd.read(props.value), now = new Set(value.selected);
           if (box.checked) now.add(row.name); else now.delete(row.name);
-          const names = props.value.rows.map((r) => r.name);
-          props.value = Object.assign({}, props.value, { selected: names.filter((name) => now.has(name)) });
+          const names = value.rows.map((r) => r.name);
+          props.value = JSON.stringify(Object.assign(value, { selected: names.filter((name) => now.has(name)) }));
           trigger("change");
         };
         label.append(box, words);
@@ -36,7 +36,7 @@
       if (rest.length) {
         const folded = make("details", "folded");
         folded.open = Boolean(open);
-        folded.append(make("summary", "small muted", rest.length + " " + props.value.unusable), ...rest.map(line));
+        folded.append(make("summary", "small muted", rest.length + " " + unusable), ...rest.map(line));
         slot.append(folded);
       }
       if (focus) slot.querySelectorAll("input").forEach((box) => { if (box.dataset.name === focus) box.focus(); });
@@ -49,7 +49,7 @@
     const slot = hsd.slot(element);
     let drawn = "", timer = 0;
     function draw() {
-      const value = props.value || { sliders: [] };
+      const value = hsd.read(props.value) || { sliders: [] };
       const shape = JSON.stringify(value.sliders);
       if (shape === drawn) return; // only the answer to our own change came back
       drawn = shape;
@@ -71,7 +71,7 @@
           say();
           now[one.id] = Number(range.value);
           if (timer) return;
-          timer = setTimeout(() => { timer = 0; props.value = { sliders: props.value.sliders, values: Object.assign({}, now) }; trigger("change"); }, 40);
+          timer = setTimeout(() => { timer = 0; props.value = JSON.stringify({ sliders: value.sliders, values: now }); trigger("change"); }, 40);
         };
         line.append(make("span", "slider-name", one.label), shown, range);
         groups.get(one.group).append(line);

@@ -26,11 +26,12 @@ window.hsd = window.hsd || {};
 
   hsd.build = build;
   hsd.make = make;
+  hsd.read = (value) => (value ? JSON.parse(value) : null); // values come as JSON text (JsonHTML in ui/nodes.py)
   hsd.slot = (element) => element.querySelector(".hsd-slot");
 
   hsd.nodes = function (element, props, watch) {
     const slot = hsd.slot(element);
-    const draw = () => slot.replaceChildren(...(props.value ? [build(props.value)] : []));
+    const draw = () => slot.replaceChildren(...(props.value ? [build(hsd.read(props.value))] : []));
     draw();
     watch("value", draw);
   };

@@ -49,17 +49,17 @@
     view.setAttribute("aria-label", "Rounds of every level in this target round");
     bar.append(back, range, next, play, count);
     slot.append(bar, view);
-    let at = 0, timer = 0;
+    let at = 0, timer = 0, data = hsd.read(props.value);
 
     function show(index) {
-      const rounds = (props.value && props.value.rounds) || [];
+      const rounds = (data && data.rounds) || [];
       bar.hidden = !rounds.length;
       if (!rounds.length) { view.replaceChildren(make("p", "muted", props.empty)); return; }
       at = Math.max(0, Math.min(rounds.length - 1, index));
       range.max = rounds.length;
       range.value = at + 1;
       count.textContent = "target round " + (rounds[at].r + 1) + (rounds.length > 1 ? " of " + rounds.length : "");
-      view.replaceChildren(box(rounds[at], props.value));
+      view.replaceChildren(box(rounds[at], data));
       back.disabled = at === 0;
       next.disabled = at === rounds.length - 1;
     }
@@ -69,12 +69,12 @@
     range.oninput = () => { halt(); show(Number(range.value) - 1); };
     play.onclick = () => {
       if (timer) { halt(); return; }
-      const rounds = props.value.rounds;
+      const rounds = data.rounds;
       if (at === rounds.length - 1) show(0);
       play.textContent = "❚❚ Pause";
-      timer = setInterval(() => { if (at >= props.value.rounds.length - 1) halt(); else show(at + 1); }, 1500);
+      timer = setInterval(() => { if (at >= data.rounds.length - 1) halt(); else show(at + 1); }, 1500);
     };
     show(0);
-    watch("value", () => { halt(); show(0); });
+    watch("value", () => { halt(); data = hsd.read(props.value); show(0); });
   };
 })();

@@ -60,10 +60,9 @@
 
   hsd.tokens = function (element, props, watch) {
     const slot = hsd.slot(element);
-    const id = slot.closest("[id$='-pane']").id;
+    const id = slot.id;
     const pane = { id, slot, records: [], shown: 0, consumed: 0, head: "", header: null, current: null, frame: 0 };
     panes.set(id, pane);
-    slot.classList.add("tokens");
     slot.tabIndex = 0;
     slot.setAttribute("role", "region");
     slot.setAttribute("aria-label", props.reads);

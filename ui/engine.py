@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from hsd.compare.record import Comparison
+from hsd.compare.record import Comparison, LosslessReport, Sweep
 from hsd.generate.events import Event
 from hsd.measure.record import Measurement
 from hsd.plan.record import Plan
@@ -86,6 +86,7 @@ class CompareRequest:
     repeats: int
     max_new_tokens: int
     with_transformers: bool
+    prompts: int = 8  # of the project's own set, spread over its kinds
 
 
 Notify = Callable[[str], None]  # something the visitor must know while the work goes on, such as a draft left out
@@ -113,5 +114,11 @@ class Engine(Protocol):
     def generate(self, setup: Setup, request: GenerateRequest, report: Report, should_stop: ShouldStop) -> Iterator[Event]: ...
 
     def compare(self, setup: Setup, request: CompareRequest, report: Report, notify: Notify, should_stop: ShouldStop) -> Comparison: ...
+
+    def check_lossless(
+        self, setup: Setup, request: CompareRequest, report: Report, notify: Notify, should_stop: ShouldStop
+    ) -> LosslessReport: ...
+
+    def sweep(self, setup: Setup, request: CompareRequest, report: Report, notify: Notify, should_stop: ShouldStop) -> Sweep: ...
 
     def export(self, kind: str, plan: Plan, measurement: Measurement | None, comparison: Comparison | None) -> str: ...

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from hsd.compare.record import Comparison
+from hsd.compare.record import Comparison, LosslessReport, Sweep
 from hsd.errors import BadInput
 from hsd.generate.events import Event, NoticeEvent
 from hsd.measure.record import Measurement
@@ -22,6 +24,11 @@ from ui.engine import (
     Setup,
     TargetRow,
 )
+
+if TYPE_CHECKING:
+    from hsd.pick.registry import ModelSet
+
+OWN_METHODS = ("target", "best-single", "hierarchy")  # without transformers' own modes
 
 
 class LiveEngine:
@@ -64,7 +71,6 @@ class LiveEngine:
     ) -> Measurement:
         from hsd.measure.prompts import load_default, load_file
         from hsd.measure.run import measure
-        from hsd.pick.registry import REGISTRY
 
         if request.prompts is None:
             prompts = load_default()
@@ -72,9 +78,7 @@ class LiveEngine:
             raise BadInput("Prompts are read as txt, jsonl or csv; choose one of them.")
         else:
             prompts = load_file(request.prompts.encode(), f"your prompts.{request.prompts_format}", column=request.column)
-        with _lease(REGISTRY, setup, report, should_stop) as models:
-            for notice in models.notices:
-                notify(notice)
+        with _models(setup, report, notify, should_stop) as models:
             return measure(
                 models,
                 prompts,
@@ -88,14 +92,13 @@ class LiveEngine:
     def generate(self, setup: Setup, request: GenerateRequest, report: Report, should_stop: ShouldStop) -> Iterator[Event]:
         from hsd.generate.engine import generate
         from hsd.generate.prompt import encode_prompt
-        from hsd.pick.registry import REGISTRY
 
-        with _lease(REGISTRY, setup, report, should_stop) as models:
+        with _models(setup, report, lambda _: None, should_stop) as models:
             hierarchy = request.hierarchy
             for place, level in enumerate(hierarchy.drafts):
                 if level.model not in models.networks:
                     reasons = [notice for notice in models.notices if level.model in notice]
-                    yield NoticeEvent(place, level.model, " ".join(reasons) or "it could not be loaded.")
+                    yield NoticeEvent(place, level.model, " ".join(reasons) or "It could not be loaded.")
             present = tuple(level for level in hierarchy.levels if level.model in models.networks)
             prompt_ids = encode_prompt(models.tokenizer, request.prompt, raw=request.raw, system=request.system or None)
             yield from generate(
@@ -109,29 +112,66 @@ class LiveEngine:
 
     def compare(self, setup: Setup, request: CompareRequest, report: Report, notify: Notify, should_stop: ShouldStop) -> Comparison:
         from hsd.compare.run import compare
-
         from hsd.measure.prompts import load_default
-        from hsd.pick.registry import REGISTRY
 
-        with _lease(REGISTRY, setup, report, should_stop) as models:
-            for notice in models.notices:
-                notify(notice)
+        with _models(setup, report, notify, should_stop) as models:
             return compare(
+                models,
+                request.plan,
+                load_default().spread(request.prompts),
+                repeats=request.repeats,
+                max_new_tokens=request.max_new_tokens,
+                methods=None if request.with_transformers else OWN_METHODS,
+                report=report,
+                should_stop=should_stop,
+            )
+
+    def check_lossless(
+        self, setup: Setup, request: CompareRequest, report: Report, notify: Notify, should_stop: ShouldStop
+    ) -> LosslessReport:
+        from hsd.compare.lossless import check_lossless
+        from hsd.measure.prompts import load_default
+
+        with _models(setup, report, notify, should_stop) as models:
+            return check_lossless(
+                models,
+                request.plan,
+                load_default().spread(request.prompts),
+                max_new_tokens=request.max_new_tokens,
+                report=report,
+                should_stop=should_stop,
+            )
+
+    def sweep(self, setup: Setup, request: CompareRequest, report: Report, notify: Notify, should_stop: ShouldStop) -> Sweep:
+        from hsd.compare.sweep import sweep
+        from hsd.measure.prompts import load_default
+
+        with _models(setup, report, notify, should_stop) as models:
+            return sweep(
                 models,
                 request.plan,
                 load_default(),
                 repeats=request.repeats,
                 max_new_tokens=request.max_new_tokens,
-                methods=None if request.with_transformers else ("target", "best-single", "hierarchy"),
                 report=report,
                 should_stop=should_stop,
             )
 
     def export(self, kind: str, plan: Plan, measurement: Measurement | None, comparison: Comparison | None) -> str:
-        from hsd.export import export
+        from hsd.export.exporter import export
 
-        return export(kind, plan, measurement=measurement, comparison=comparison)
+        markdown = kind == "report-markdown"
+        return export("report" if markdown else kind, plan, measurement=measurement, comparison=comparison, markdown=markdown)
 
 
-def _lease(registry, setup: Setup, report: Report, should_stop: ShouldStop):
-    return registry.lease(setup.target, setup.drafts, device=setup.device, dtype=setup.dtype, report=report, should_stop=should_stop)
+@contextlib.contextmanager
+def _models(setup: Setup, report: Report, notify: Notify, should_stop: ShouldStop) -> Iterator[ModelSet]:
+    """The models of `setup`, shared with other visitors; what had to be left out is said at once."""
+    from hsd.pick.registry import REGISTRY
+
+    with REGISTRY.lease(
+        setup.target, setup.drafts, device=setup.device, dtype=setup.dtype, report=report, should_stop=should_stop
+    ) as models:
+        for notice in models.notices:
+            notify(notice)
+        yield models

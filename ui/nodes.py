@@ -6,6 +6,7 @@ a model, a visitor or an error must never reach a template. Here the template is
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import gradio as gr
@@ -37,8 +38,25 @@ def swatch(slot: int) -> Node:
     return el("span", cls=f"swatch m{slot}", aria_hidden="true")
 
 
-def nodes(value: Node | None = None, **options: Any) -> gr.HTML:
-    """A `gr.HTML` that shows a `Node`."""
-    return gr.HTML(
-        value=value, html_template=SLOT, js_on_load="window.hsd.nodes(element, props, watch);", apply_default_css=False, **options
-    )
+class JsonHTML(gr.HTML):
+    """A `gr.HTML` with a constant template whose value goes to the browser as one JSON string.
+
+    While a handler yields, Gradio sends differences between values and patches them in the browser in place; in a nested
+    value that has gone wrong ("Cannot set properties of undefined"), a string is replaced or appended to as a whole.
+    """
+
+    def postprocess(self, value: Any) -> str | None:
+        return None if value is None else json.dumps(value, ensure_ascii=False)
+
+    def preprocess(self, payload: str | None) -> Any:
+        """What the browser sends back, as data; `None` when it is not JSON. Whoever uses it checks what is in it."""
+        try:
+            return json.loads(payload) if payload else None
+        except ValueError:
+            return None
+
+
+def nodes(value: Node | None = None, **options: Any) -> JsonHTML:
+    """A component that shows a `Node`."""
+    script = "window.hsd.nodes(element, props, watch);"
+    return JsonHTML(value=value, html_template=SLOT, js_on_load=script, apply_default_css=False, **options)

@@ -58,7 +58,7 @@ def save(sample: Sample, path: Path = PATH) -> None:
 def record(engine: Engine, path: Path = PATH, max_new_tokens: int = 96) -> Sample:
     """Measure, plan, generate and compare on the embedded default with its default candidates, and save the result."""
     from ui.planning import Limits, make_plan
-    from ui.tabs.generate import collect
+    from ui.recorder import collect
 
     setup = Setup(DEFAULT_TARGET, DEFAULT_CANDIDATES)
 

@@ -14,7 +14,7 @@ from hsd.settings import DEFAULT_CANDIDATES, DEFAULT_TARGET
 from ui import format as fmt
 from ui import text
 from ui.engine import CandidateRow, MemoryRow, Setup
-from ui.nodes import Node, el, nodes
+from ui.nodes import JsonHTML, Node, el, nodes
 from ui.palette import slot_of
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
@@ -56,7 +56,7 @@ def create_sidebar() -> Sidebar:
             f'<p class="muted small">{text.CANDIDATES_INFO}</p>',
             js_on_load=None,
         )
-        picker = gr.HTML(
+        picker = JsonHTML(
             value={"rows": [], "selected": list(DEFAULT_CANDIDATES), "added": [], "unusable": text.UNUSABLE},
             html_template='<div class="hsd-slot picker" role="group" aria-labelledby="candidates-label"></div>',
             js_on_load="window.hsd.picker(element, props, trigger, watch); /* 'change' */",

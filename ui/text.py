@@ -126,13 +126,23 @@ COMPARE_BUTTON = "Compare"
 COMPARE_HELP = (
     "Runs the target alone, the best single draft, the planned hierarchy and transformers' own modes on the same prompts, interleaved."
 )
-REPEATS = "Repeats"
+REPEATS, COMPARE_PROMPTS = "Repeats", "Prompts"
+LOSSLESS_BUTTON, SWEEP_BUTTON = "Check losslessness", "Sweep many hierarchies"
+LOSSLESS_HELP = "Greedy texts of the best hierarchies against the target alone, and a chi-square test of sampled continuations."
+SWEEP_HELP = "Predicts and measures about 24 hierarchies on two kinds of prompts; this takes long."
+LOSSLESS_LINE = "{cases} greedy cases: {equal} equal, {near} near-ties, {different} different."
+SAMPLING_LINE = "{hierarchy}: χ² = {chi:.1f} with {degrees} degrees of freedom over {samples} samples, p = {p:.3f}: {verdict}."
+SAMPLING_VERDICT = {True: "the target's distribution", False: "not the target's distribution"}
+SWEEP_LINE = "{count} runs, predicted against measured: median error {median}, largest {largest}. {regrets}"
+REGRET = "Planned best is {regret} slower than the best measured one ({prompts})."
 WITH_TRANSFORMERS = "Include transformers' own modes"
 COMPARE_BARS = "Measured tokens per second, median with the spread over repeats; ◆ is the prediction"
 COMPARE_SCATTER = "Predicted against measured seconds per token"
 COMPARE_TABLE = "Methods, slowest to fastest"
 NO_COMPARISON = "Nothing compared yet. Plan first, then press “Compare”."
 NEED_PLAN = "Plan first: a comparison runs the planned hierarchy against the target alone."
+OTHER_TARGET = "The plan is for {planned}, the target picked is {picked}; measure and plan with that target."
+NEAR_TIE, DIFFERENT = "near-tie", "different"
 METHODS = {
     "target": "target alone",
     "hierarchy": "planned hierarchy",
@@ -155,14 +165,23 @@ KINDS = {
     "plan": "Plan (JSON)",
     "trace": "Trace of the last generation (JSON)",
     "comparison": "Comparison (JSON)",
-    "report": "Report (Markdown)",
+    "report": "Report (HTML, one file)",
+    "report-markdown": "Report (Markdown)",
     "python": "Snippet: this library",
     "transformers": "Snippet: transformers",
     "vllm": "Snippet: vLLM",
     "llama.cpp": "Snippet: llama.cpp",
     "sglang": "Snippet: SGLang",
 }
-SUFFIXES = {"report": "md", "python": "py", "transformers": "py", "vllm": "py", "llama.cpp": "sh", "sglang": "sh"}
+SUFFIXES = {
+    "report": "html",
+    "report-markdown": "md",
+    "python": "py",
+    "transformers": "py",
+    "vllm": "py",
+    "llama.cpp": "sh",
+    "sglang": "sh",
+}
 LOAD_FILE = "Load a measurement or plan file"
 LOADED = "Loaded the {kind}."
 LOAD_UNKNOWN = "This file is neither a measurement nor a plan of this program; export one with the list above."

@@ -32,12 +32,12 @@ def encode(run: str, tokens: Sequence[TokenEvent], models: Sequence[str], palett
 
 
 def pane(elem_id: str, label: str, empty: str) -> gr.HTML:
-    """The pane itself; `elem_id` ends with `-pane`, and its text is exactly the generated text."""
+    """The pane; the element with id `elem_id` (it ends with `-pane`) holds exactly the generated text and nothing else."""
     return gr.HTML(
         value="",
-        html_template=nodes.SLOT,
+        html_template=f'<div class="hsd-slot tokens" id="{elem_id}"></div>',
         js_on_load="window.hsd.tokens(element, props, watch);",
-        elem_id=elem_id,
+        elem_id=f"{elem_id}-box",
         reads=label,
         empty=empty,
     )

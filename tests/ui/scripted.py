@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from hsd.compare.record import Comparison, MethodResult
+from hsd.compare.record import Comparison, Divergence, LosslessReport, MethodResult, SamplingCheck, Sweep, SweepPoint
 from hsd.errors import BadInput, Cancelled, ModelUnavailable
 from hsd.generate.events import EndEvent, Event, NoticeEvent, RoundEvent, TokenEvent
 from hsd.measure.record import Acceptance, BlockGain, Measurement, PromptSetInfo
@@ -14,9 +14,9 @@ from hsd.plan.record import Plan
 from hsd.records import Environment, Estimate, Hierarchy, Progress, Report, Sampling, ShouldStop
 from ui.engine import CandidateRow, CompareRequest, DeviceRow, GenerateRequest, MeasureRequest, MemoryRow, Notify, Setup, TargetRow
 from ui.planning import Limits, make_plan
+from ui.recorder import collect
 from ui.runs import RunPair
 from ui.sample import Sample
-from ui.tabs.generate import collect
 
 TARGET = "smollm2-135m"
 DRAFTS = ("prompt-lookup", "early-exit:10", "quantized:int4", "quantized:int8")
@@ -204,6 +204,25 @@ class ScriptedEngine:
             time.sleep(self.step_s)
             report(Progress("Comparing", step + 1, 6, None, "target alone"))
         return make_comparison(request.plan, request.repeats, request.max_new_tokens)
+
+    def check_lossless(
+        self, setup: Setup, request: CompareRequest, report: Report, notify: Notify, should_stop: ShouldStop
+    ) -> LosslessReport:
+        check = SamplingCheck(str(request.plan.hierarchy), 400, 9, 7.1, 8, 0.53)
+        near = Divergence(str(request.plan.hierarchy), "chat-1", 11, 0.002, True)
+        return LosslessReport(24, 23, 1, 0, (near,), (check,), STAMP)
+
+    def sweep(self, setup: Setup, request: CompareRequest, report: Report, notify: Notify, should_stop: ShouldStop) -> Sweep:
+        points = []
+        for one in request.plan.alternatives:
+            predicted = one.predicted_s_per_token
+            measured = estimate(1e3 * predicted.best * 1.04, samples=request.repeats)
+            points.append(
+                SweepPoint(
+                    str(one.hierarchy), "chat", predicted.best, predicted.low, predicted.high, predicted.paper, predicted.exact, measured
+                )
+            )
+        return Sweep(tuple(points), request.repeats, request.max_new_tokens, request.plan.sampling, STAMP)
 
     def export(self, kind: str, plan: Plan, measurement: Measurement | None, comparison: Comparison | None) -> str:
         if kind == "vllm" and len(plan.hierarchy.drafts) > 1:

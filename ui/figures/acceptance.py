@@ -26,7 +26,7 @@ def shade(value: float) -> str:
 
 def ink(value: float) -> str:
     """Black or white, whichever is easier to read on that cell."""
-    return max(("#10151f", "#ffffff"), key=lambda colour: contrast(colour, shade(value)))
+    return max(("#000000", "#ffffff"), key=lambda colour: contrast(colour, shade(value)))
 
 
 def heatmap(measurement: Measurement) -> go.Figure:

@@ -40,7 +40,9 @@ def bars(comparison: Comparison) -> go.Figure:
                 [full(method.hierarchy or method.name), method.tokens_per_s.low, method.tokens_per_s.high, method.tokens_per_s.samples]
                 for method in methods
             ],
-            hovertemplate="%{customdata[0]}<br>%{x:.3g} tokens/s (%{customdata[1]:.3g}–%{customdata[2]:.3g}, n=%{customdata[3]})<extra></extra>",
+            hovertemplate=(
+                "%{customdata[0]}<br>%{x:.3g} tokens/s (%{customdata[1]:.3g}–%{customdata[2]:.3g}, n=%{customdata[3]})<extra></extra>"
+            ),
             showlegend=False,
         )
     )

@@ -31,7 +31,8 @@ def layers(graph: Graph, solution: Solution) -> go.Figure:
     figure.add_scatter(x=xs, y=ys, mode="lines", line=dict(color=transparent(NEUTRAL, 0.16), width=1), hoverinfo="skip", showlegend=False)
     for edge in chosen:
         low, high = edge.draft, edge.verifier
-        words = f"{full(models[low.model])} → {full(models[high.model])}<br>multiplier R = {edge.multiplier:.3f}<br>{1e3 * edge.pass_s:.3g} ms a pass"
+        names = f"{full(models[low.model])} → {full(models[high.model])}"
+        words = f"{names}<br>multiplier R = {edge.multiplier:.3f}<br>{1e3 * edge.pass_s:.3g} ms a pass"
         figure.add_scatter(
             x=[low.model, (low.model + high.model) / 2, high.model],
             y=[low.threshold, (low.threshold + high.threshold) / 2, high.threshold],

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import gradio as gr
 
-from hsd.compare.record import Comparison, MethodResult
+from hsd.compare.record import Comparison, Divergence, LosslessReport, MethodResult, Sweep
 from hsd.errors import BadInput
 from hsd.settings import MAX_NEW_TOKENS
 from ui import format as fmt
 from ui import text
-from ui.engine import CompareRequest
+from ui.engine import CompareRequest, Setup
 from ui.figures.measured import bars, scatter
 from ui.jobs import Job
 from ui.nodes import Node, el, nodes, table
@@ -27,8 +28,9 @@ def create_compare(page: Page, side: Sidebar) -> None:
         gr.Markdown(text.COMPARE_HELP)
         with gr.Row(elem_classes="actions"):
             button = gr.Button(text.COMPARE_BUTTON, variant="primary", elem_id="compare", scale=0, min_width=180)
-            repeats = gr.Number(3, label=text.REPEATS, minimum=1, maximum=20, precision=0, min_width=120)
-            limit = gr.Number(64, label=text.MAX_NEW, minimum=1, maximum=MAX_NEW_TOKENS, precision=0, min_width=120)
+            prompts = gr.Number(8, label=text.COMPARE_PROMPTS, minimum=1, maximum=40, precision=0, min_width=100)
+            repeats = gr.Number(3, label=text.REPEATS, minimum=1, maximum=20, precision=0, min_width=100)
+            limit = gr.Number(64, label=text.MAX_NEW, minimum=1, maximum=MAX_NEW_TOKENS, precision=0, min_width=100)
             others = gr.Checkbox(True, label=text.WITH_TRANSFORMERS, min_width=160)
         verdict = nodes(elem_id="verdict")
         with gr.Row():
@@ -39,8 +41,17 @@ def create_compare(page: Page, side: Sidebar) -> None:
                 gr.Markdown(text.COMPARE_SCATTER, elem_classes="caption")
                 points = gr.Plot(show_label=False, elem_id="scatter", label=text.COMPARE_SCATTER)
         figures = nodes(elem_id="compare-table")
+        with gr.Row(elem_classes="actions"):
+            with gr.Column(min_width=300):
+                lossless = gr.Button(text.LOSSLESS_BUTTON, elem_id="lossless")
+                gr.Markdown(text.LOSSLESS_HELP, elem_classes="hint")
+                proof = nodes(elem_id="lossless-answer")
+            with gr.Column(min_width=300):
+                sweep = gr.Button(text.SWEEP_BUTTON, elem_id="sweep")
+                gr.Markdown(text.SWEEP_HELP, elem_classes="hint")
+                swept = nodes(elem_id="sweep-answer")
 
-    page.run_buttons.append(button)
+    page.run_buttons += [button, lossless, sweep]
     outputs = [verdict, chart, points, figures]
 
     def draw(comparison: Comparison, recorded: bool) -> Updates:
@@ -62,29 +73,92 @@ def create_compare(page: Page, side: Sidebar) -> None:
     page.shows.append(show)
     page.outputs += outputs
 
-    def compare(job: Job, ids: Ids, repeats: Any, limit: Any, others: bool, *settings: Any) -> Iterator[Updates]:
+    def request_of(
+        ids: Ids, prompts: Any, repeats: Any, limit: Any, others: bool, settings: tuple[Any, ...]
+    ) -> tuple[Setup, CompareRequest]:
         plan = page.plan(ids)
         if plan is None:
             raise BadInput(text.NEED_PLAN)
         setup = read_setup(*settings)
         if setup.target != plan.hierarchy.target:
-            raise BadInput(
-                f"The plan is for {plan.hierarchy.target}, the target picked is {setup.target}; measure and plan with that target."
-            )
+            raise BadInput(text.OTHER_TARGET.format(planned=plan.hierarchy.target, picked=setup.target))
         used = replace(setup, drafts=tuple(name for name in plan.candidates if name != setup.target))
-        request = CompareRequest(
-            plan, check_whole(repeats, text.REPEATS, 1, 20), check_whole(limit, text.MAX_NEW, 1, MAX_NEW_TOKENS), bool(others)
-        )
+        numbers = (check_whole(repeats, text.REPEATS, 1, 20), check_whole(limit, text.MAX_NEW, 1, MAX_NEW_TOKENS))
+        return used, CompareRequest(plan, *numbers, bool(others), check_whole(prompts, text.COMPARE_PROMPTS, 1, 40))
+
+    def compare(job: Job, ids: Ids, prompts: Any, repeats: Any, limit: Any, others: bool, *settings: Any) -> Iterator[Updates]:
+        setup, request = request_of(ids, prompts, repeats, limit, others, settings)
 
         def work() -> Ids:
-            return page.keep(ids, comparison=page.engine.compare(used, request, job.items.put, job.notify, job.should_stop))
+            return page.keep(ids, comparison=page.engine.compare(setup, request, job.items.put, job.notify, job.should_stop))
 
         def on_done(new: Ids) -> Updates:
             return page.show(new) | {page.status: done(f"Compared ({text.RUN_ID.format(key=new.comparison)}).")}
 
         yield from page.stream(job, work, lambda _: {}, on_done)
 
-    page.wire.append(lambda everything: page.on_device(button, compare, [page.ids, repeats, limit, others, *side.setup], everything))
+    def check(job: Job, ids: Ids, prompts: Any, repeats: Any, limit: Any, others: bool, *settings: Any) -> Iterator[Updates]:
+        setup, request = request_of(ids, prompts, repeats, limit, others, settings)
+
+        def on_done(report: LosslessReport) -> Updates:
+            return {proof: lossless_answer(report), page.status: done(lossless_line(report))}
+
+        yield {proof: None}
+        work = partial(page.engine.check_lossless, setup, request, job.items.put, job.notify, job.should_stop)
+        yield from page.stream(job, work, lambda _: {}, on_done)
+
+    def run_sweep(job: Job, ids: Ids, prompts: Any, repeats: Any, limit: Any, others: bool, *settings: Any) -> Iterator[Updates]:
+        setup, request = request_of(ids, prompts, repeats, limit, others, settings)
+
+        def on_done(found: Sweep) -> Updates:
+            line = sweep_line(found)
+            plotted = [(point.hierarchy, point.predicted_s_per_token, point.measured_s_per_token.median) for point in found.points]
+            return {swept: el("p", line), points: scatter(plotted), page.status: done(line)}
+
+        yield {swept: None}
+        work = partial(page.engine.sweep, setup, request, job.items.put, job.notify, job.should_stop)
+        yield from page.stream(job, work, lambda _: {}, on_done)
+
+    inputs = [page.ids, prompts, repeats, limit, others, *side.setup]
+    page.wire.append(lambda everything: page.on_device(button, compare, inputs, everything))
+    page.wire.append(lambda _: page.on_device(lossless, check, inputs, [proof]))
+    page.wire.append(lambda _: page.on_device(sweep, run_sweep, inputs, [swept, points]))
+
+
+def lossless_line(report: LosslessReport) -> str:
+    counts = text.LOSSLESS_LINE.format(cases=report.cases, equal=report.equal, near=report.near_ties, different=report.different)
+    return f"{counts} {report.environment.label()}."
+
+
+def lossless_answer(report: LosslessReport) -> Node:
+    lines: list[Node] = [el("p", el("b", lossless_line(report)), cls="good" if report.passed else "bad")]
+    for one in report.sampling:
+        words = text.SAMPLING_LINE.format(
+            hierarchy=one.hierarchy,
+            chi=one.chi_square,
+            degrees=one.degrees_of_freedom,
+            samples=one.samples,
+            p=one.p_value,
+            verdict=text.SAMPLING_VERDICT[one.passed],
+        )
+        lines.append(el("p", words, cls="small"))
+    return el("div", *lines, *divergence_lines(report.divergences))
+
+
+def divergence_lines(divergences: Sequence[Divergence]) -> list[Node]:
+    lines: list[Node] = []
+    for one in divergences[:5]:
+        kind = text.NEAR_TIE if one.near_tie else text.DIFFERENT
+        where = f"{text.METHODS.get(one.method, one.method)}, prompt {one.prompt_id}, token {one.position + 1}"
+        lines.append(el("p", f"{where}: {kind}, logit margin {one.logit_margin:.3g}", cls="small"))
+    return lines
+
+
+def sweep_line(found: Sweep) -> str:
+    regrets = [text.REGRET.format(regret=fmt.percent(max(0.0, regret)), prompts=prompts) for prompts, regret in found.regret.items()]
+    return text.SWEEP_LINE.format(
+        count=len(found.points), median=fmt.percent(found.median_error), largest=fmt.percent(max(found.errors)), regrets=" ".join(regrets)
+    )
 
 
 def predicted_points(comparison: Comparison) -> list[tuple[str, float, float]]:
@@ -111,12 +185,7 @@ def verdict_of(comparison: Comparison, recorded: bool) -> Node:
         f"{comparison.sampling.label()} · {comparison.environment.label()} · {comparison.environment.time[:16].replace('T', ' ')}"
     )
     lines: list[Node] = [el("p", el("b", words), cls=cls)]
-    for one in comparison.divergences[:5]:
-        kind = "near-tie" if one.near_tie else "different"
-        method = text.METHODS.get(one.method, one.method)
-        lines.append(
-            el("p", f"{method}, prompt {one.prompt_id}, token {one.position + 1}: {kind}, logit margin {one.logit_margin:.3g}", cls="small")
-        )
+    lines += divergence_lines(comparison.divergences)
     badge = el("span", "recorded sample", cls="pill download") if recorded else None
     return el("div", *lines, el("p", badge, " " if badge else "", where, cls="muted small"))
 

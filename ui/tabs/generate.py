@@ -4,92 +4,26 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import gradio as gr
 
 from hsd.errors import BadInput
-from hsd.generate.events import EndEvent, Event, NoticeEvent, RoundEvent, TokenEvent
-from hsd.records import Environment, Hierarchy, Level
+from hsd.generate.events import NoticeEvent
+from hsd.records import Hierarchy, Level
 from hsd.settings import DEFAULT_MAX_NEW_TOKENS, MAX_NEW_TOKENS, MAX_PROMPT_CHARACTERS
 from ui import format as fmt
 from ui import stack_trace, text, token_pane
-from ui.counters import Counters
-from ui.engine import Engine, GenerateRequest, Setup
+from ui.engine import GenerateRequest
 from ui.jobs import Failed, Job
-from ui.nodes import Node, el, nodes
+from ui.nodes import JsonHTML, Node, el, nodes
 from ui.page import Ids, Page, Updates, done, failure
 from ui.planning import check_whole
-from ui.runs import Run, RunPair
+from ui.recorder import Recorder, replayed
+from ui.runs import RunPair
 from ui.sample import PROMPT
 from ui.sidebar import Sidebar, read_sampling, read_setup
-
-
-@dataclass(slots=True)
-class Recorder:
-    """Gathers the events of one run, with the values of the pane and the counters kept up to date."""
-
-    key: str
-    models: tuple[str, ...]
-    palette_models: tuple[str, ...]
-    pane: str = ""
-    tokens: list[TokenEvent] = field(default_factory=list)
-    rounds: list[RoundEvent] = field(default_factory=list)
-    notices: list[NoticeEvent] = field(default_factory=list)
-    end: EndEvent | None = None
-    counters: Counters = None
-
-    def __post_init__(self) -> None:
-        self.pane = token_pane.header(self.key, self.models, self.palette_models)
-        self.counters = Counters(self.models)
-
-    def add(self, event: Event) -> None:
-        self.counters.add(event)
-        if isinstance(event, TokenEvent):
-            self.tokens.append(event)
-            self.pane += token_pane.line(event, self.models)
-        elif isinstance(event, RoundEvent):
-            self.rounds.append(event)
-        elif isinstance(event, NoticeEvent):
-            self.notices.append(event)
-        else:
-            self.end = event
-            if event.tail and self.tokens:  # bytes of a character that never became complete
-                self.pane += token_pane.line(replace(self.tokens[-1], text=event.tail), self.models)
-
-    def latest_round(self) -> list[RoundEvent]:
-        """Events of the last complete target round."""
-        ended = next((event.round for event in reversed(self.rounds) if event.model == self.models[-1]), None)
-        latest = []
-        for event in reversed(self.rounds):
-            if ended is None or event.round < ended:
-                break
-            if event.round == ended:
-                latest.append(event)
-        return latest[::-1]
-
-    def run(self, request: GenerateRequest, environment: Environment | None) -> Run:
-        return Run(
-            self.models,
-            str(request.hierarchy),
-            request.prompt,
-            request.sampling,
-            tuple(self.tokens),
-            tuple(self.rounds),
-            tuple(self.notices),
-            self.end,
-            environment,
-        )
-
-
-def collect(engine: Engine, setup: Setup, request: GenerateRequest, environment: Environment) -> Run:
-    """One whole run without a page; the recorded sample is made of these."""
-    models = tuple(level.model for level in request.hierarchy.levels)
-    recorder = Recorder("sample", models, models)
-    for event in engine.generate(setup, request, lambda _: None, lambda: False):
-        recorder.add(event)
-    return recorder.run(request, environment)
 
 
 def create_generate(page: Page, side: Sidebar) -> None:
@@ -125,7 +59,7 @@ def create_generate(page: Page, side: Sidebar) -> None:
             slow = gr.Button(text.REPLAY_SLOW, size="sm", elem_id="replay-slow", scale=0, min_width=160)
         counters = nodes(elem_id="counters")
         gr.Markdown(f"{text.STACK}. {text.STACK_HELP}", elem_classes="caption")
-        stack = gr.HTML(
+        stack = JsonHTML(
             value=None,
             html_template='<div class="hsd-slot stack"></div>',
             js_on_load="window.hsd.stack(element, props, watch);",
@@ -142,7 +76,7 @@ def create_generate(page: Page, side: Sidebar) -> None:
         return plan.candidates if plan and set(models) <= set(plan.candidates) and plan.candidates[-1] == models[-1] else models
 
     def draw(pair: RunPair, ids: Ids, recorded: bool) -> Updates:
-        recorder = _replayed(pair.stacked, "shown", colours(pair.stacked.models, ids))
+        recorder = replayed(pair.stacked, "shown", colours(pair.stacked.models, ids))
         updates: Updates = {
             notices: _notices(pair, recorded),
             legend: token_pane.legend(recorder.models, recorder.palette_models, (text.CUE_CORRECTED, text.CUE_BONUS)),
@@ -150,7 +84,7 @@ def create_generate(page: Page, side: Sidebar) -> None:
             counters: recorder.counters.show(recorder.palette_models, page.measurement(ids)),
             stack: stack_trace.value(pair.stacked.rounds, recorder.models, recorder.palette_models),
             alone_column: gr.Column(visible=pair.alone is not None),
-            alone_pane: _replayed(pair.alone, "alone", recorder.palette_models).pane if pair.alone else "",
+            alone_pane: replayed(pair.alone, "alone", recorder.palette_models).pane if pair.alone else "",
         }
         return updates
 
@@ -260,13 +194,6 @@ def create_generate(page: Page, side: Sidebar) -> None:
     page.wire.append(lambda _: page.on_device(button, generate, inputs, [*outputs[:-1], page.hero]))
     for again, speed in ((replay, 1), (slow, 0.25)):
         again.click(None, None, None, js=f"() => {{ window.hsd.replay(['token-pane', 'alone-pane'], {speed}); }}")
-
-
-def _replayed(run: Run, key: str, palette_models: tuple[str, ...]) -> Recorder:
-    recorder = Recorder(f"{key}-{secrets.token_hex(4)}", run.models, palette_models)
-    for event in (*run.tokens, *run.rounds):
-        recorder.add(event)
-    return recorder
 
 
 def _running(key: str) -> Node:

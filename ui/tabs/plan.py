@@ -17,7 +17,7 @@ from ui.figures.hierarchy import graph
 from ui.figures.latency import bars, stacked
 from ui.figures.path import layers
 from ui.jobs import explain
-from ui.nodes import Node, el, nodes, table
+from ui.nodes import JsonHTML, Node, el, nodes, table
 from ui.page import Ids, Page, Updates, done, failure
 from ui.planning import Limits, check_whole, make_plan, shortest_path, sliders, what_if
 
@@ -44,7 +44,7 @@ def create_plan(page: Page) -> None:
         with gr.Accordion(text.WHAT_IF, open=False, elem_id="what-if-box"):
             gr.Markdown(text.WHAT_IF_HELP)
             answer = nodes(elem_id="what-if-answer")
-            knobs = gr.HTML(
+            knobs = JsonHTML(
                 value=None,
                 html_template='<div class="hsd-slot sliders"></div>',
                 js_on_load="window.hsd.sliders(element, props, trigger, watch); /* 'change' */",
@@ -131,7 +131,9 @@ def create_plan(page: Page) -> None:
 
     quiet = dict(show_progress="hidden", api_visibility="private")
     page.wire.append(
-        lambda everything: button.click(make, [page.ids, depth, threshold, memory], [page.ids, page.hero, page.status, *everything], **quiet)
+        lambda everything: button.click(
+            make, [page.ids, depth, threshold, memory], [page.ids, page.hero, page.status, *everything], **quiet
+        )
     )
     knobs.change(explore, [page.ids, knobs, depth, threshold], [answer], trigger_mode="always_last", queue=False, **quiet)
     reset.click(again, [page.ids], [knobs, answer], **quiet)

@@ -1,0 +1,118 @@
+"""Figures as data: what is drawn, from which numbers; how they look is tested in the browser."""
+
+import pytest
+from scripted import DRAFTS, TARGET, make_comparison, make_measurement
+
+from ui import palette
+from ui.figures import acceptance, costs, hierarchy, latency, measured, path, style
+from ui.planning import Limits, make_plan, shortest_path
+from ui.tabs.compare import predicted_points
+
+
+@pytest.fixture(scope="module")
+def measurement():
+    return make_measurement()
+
+
+@pytest.fixture(scope="module")
+def plan(measurement):
+    return make_plan(measurement, Limits())
+
+
+@pytest.fixture(scope="module")
+def every_figure(measurement, plan):
+    comparison = make_comparison(plan)
+    return {
+        "heatmap": acceptance.heatmap(measurement),
+        "costs": costs.curves(measurement),
+        "graph": hierarchy.graph(plan, measurement),
+        "graph of a plan alone": hierarchy.graph(plan, None),
+        "latency": latency.bars(plan),
+        "stacked": latency.stacked(plan.alternatives, plan.candidates),
+        "path": path.layers(*shortest_path(measurement, Limits())),
+        "compare": measured.bars(comparison),
+        "scatter": measured.scatter(predicted_points(comparison)),
+    }
+
+
+def test_figures_are_transparent_of_fixed_height_and_without_title(every_figure):
+    for name, figure in every_figure.items():
+        assert figure.layout.paper_bgcolor == figure.layout.plot_bgcolor == "rgba(0,0,0,0)", name
+        assert figure.layout.height >= 150 and figure.layout.title.text is None, name
+
+
+def test_figures_use_only_what_the_bundled_plotly_draws(every_figure):
+    known = {"heatmap", "scatter", "bar"}
+    assert {trace.type for figure in every_figure.values() for trace in figure.data} <= known
+
+
+def test_heat_map_has_a_cell_for_every_measured_pair_with_its_interval(measurement):
+    figure = acceptance.heatmap(measurement)
+    pairs = [rate for row in measurement.acceptance.values() for rate in row.values()]
+    assert sum(value is not None for row in figure.data[0].z for value in row) == len(pairs) == len(figure.layout.annotations)
+    rate = measurement.acceptance["quantized:int4"][TARGET]
+    assert any(f"{rate.mean:.2f}" in a.text and f"{rate.low:.2f}–{rate.high:.2f}" in a.text for a in figure.layout.annotations)
+
+
+@pytest.mark.parametrize("value", [step / 40 for step in range(41)])
+def test_numbers_on_a_heat_map_cell_are_readable(value):
+    assert palette.contrast(acceptance.ink(value), acceptance.shade(value)) >= 4.5
+
+
+def test_cost_curves_carry_median_and_interval_in_milliseconds(measurement):
+    figure = costs.curves(measurement)
+    target = next(trace for trace in figure.data if trace.name == TARGET)
+    cost = measurement.cost_s[TARGET][8]
+    place = list(target.x).index(8)
+    assert target.y[place] == pytest.approx(1e3 * cost.median)
+    assert target.error_y.array[place] == pytest.approx(1e3 * (cost.high - cost.median))
+    assert len({trace.marker.symbol for trace in figure.data}) == len(figure.data), "lines differ by more than colour"
+
+
+def test_hierarchy_graph_emphasises_the_plan(measurement, plan):
+    figure = hierarchy.graph(plan, measurement)
+    widths = [trace.line.width for trace in figure.data if trace.mode == "lines"]
+    assert widths.count(6) == len(plan.hierarchy.drafts)
+    assert len(widths) == sum(len(row) for row in measurement.acceptance.values())
+    words = " ".join(annotation.text for annotation in figure.layout.annotations)
+    assert all(f"{level.threshold} tokens" in words for level in plan.hierarchy.drafts)
+
+
+def test_latency_bars_show_the_ranking_and_always_the_target_alone(plan):
+    figure = latency.bars(plan)
+    assert figure.data[0].x[0] == pytest.approx(1e3 * plan.predicted_s_per_token.best)
+    assert figure.layout.yaxis.ticktext[-1] == "target alone"
+    assert figure.data[0].marker.color[0] == palette.TARGET
+
+
+def test_stacked_parts_sum_to_the_prediction(plan):
+    figure = latency.stacked(plan.alternatives, plan.candidates)
+    total = sum(trace.x[0] for trace in figure.data)
+    assert total == pytest.approx(1e3 * plan.predicted_s_per_token.best, rel=1e-6)
+
+
+def test_shortest_path_figure_draws_the_path_of_the_solution(measurement):
+    graph, solution = shortest_path(measurement, Limits())
+    figure = path.layers(graph, solution)
+    assert sum(trace.mode == "lines" and trace.line.width == 5 for trace in figure.data) == len(solution.path) - 1
+
+
+def test_compare_bars_carry_spread_and_prediction(plan):
+    comparison = make_comparison(plan)
+    figure = measured.bars(comparison)
+    best = max(comparison.methods, key=lambda method: method.tokens_per_s.median)
+    assert max(figure.data[0].x) == best.tokens_per_s.median
+    assert len(figure.data[1].x) == sum(method.predicted_tokens_per_s is not None for method in comparison.methods)
+
+
+def test_names_from_outside_are_text_in_figures():
+    odd = '<a href="javascript:alert(1)">x</a>&lt;'
+    assert "<" not in style.name(odd) and "<" not in style.full(odd)
+    assert style.name("HuggingFaceTB/SmolLM2-135M-Instruct") == "SmolLM2-135M-Instruct"
+    assert len(style.name("x" * 80)) <= style.SHORT
+
+
+def test_a_measurement_without_drafts_and_one_with_holes_are_drawn():
+    costs.curves(make_measurement(drafts=()))
+    some = make_measurement(drafts=DRAFTS[:1])
+    assert acceptance.heatmap(some).data[0].z

@@ -1,0 +1,68 @@
+"""No path that a visitor gives comes back as a file (pitfall 27)."""
+
+import json
+import secrets
+import urllib.error
+import urllib.request
+
+import pytest
+from scripted import ScriptedEngine, make_sample
+
+
+@pytest.fixture(scope="module")
+def page():
+    from conftest import Served
+
+    server = Served(ScriptedEngine(), make_sample())
+    yield server
+    server.close()
+
+
+def fetch(url: str, data: dict | None = None) -> tuple[int, bytes]:
+    body = json.dumps(data).encode() if data is not None else None
+    request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return answer.status, answer.read()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read()
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "app.py", "ui/build.py", "../../../../etc/passwd", "assets/app.css", "/proc/self/environ"])
+def test_files_of_the_server_are_not_served(page, path):
+    for route in ("gradio_api/file=", "gradio_api/file/", "file="):
+        status, body = fetch(f"{page.url}{route}{path}")
+        assert status in (400, 403, 404, 405), (route, status)
+        assert b"root:" not in body and b"import gradio" not in body
+
+
+def test_no_event_gives_back_a_file_named_in_its_input(page, tmp_path):
+    """Every event is called with a path wherever it takes something; none answers with what the file holds."""
+    secret = secrets.token_hex(12)
+    file = tmp_path / "secret.json"
+    file.write_text(json.dumps({"kind": "plan", "note": secret}))
+    configuration = json.loads(fetch(f"{page.url}config")[1])
+    given = {"path": str(file), "meta": {"_type": "gradio.FileData"}, "orig_name": "x.json"}
+    tried = 0
+    for event in configuration["dependencies"]:
+        for value in (given, str(file)):
+            call = {"fn_index": event["id"], "data": [value] * len(event["inputs"]), "session_hash": secrets.token_hex(5)}
+            status, body = fetch(f"{page.url}gradio_api/queue/join", call)
+            tried += 1
+            if status == 200:
+                status, body = fetch_stream(page.url, call["session_hash"])
+            assert secret.encode() not in body, event
+    assert tried > 20
+    for where in (tmp_path, file):
+        assert fetch(f"{page.url}gradio_api/file={where}")[0] in (400, 403, 404)
+
+
+def fetch_stream(url: str, session: str) -> tuple[int, bytes]:
+    """What the queue answers to that session, until it closes the stream."""
+    body = b""
+    with urllib.request.urlopen(f"{url}gradio_api/queue/data?session_hash={session}", timeout=20) as answer:
+        for line in answer:
+            body += line
+            if b"process_completed" in line or b"close_stream" in line or b"unexpected_error" in line:
+                break
+    return 200, body

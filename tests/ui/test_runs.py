@@ -1,0 +1,167 @@
+"""Runs on the page: stop, errors, lost connections, two visitors (pitfalls 20, 24, 26, 28)."""
+
+import json
+import re
+import time
+
+import pytest
+from scripted import HOSTILE, STORY
+
+pytestmark = pytest.mark.browser
+
+
+def test_stop_ends_the_work_within_half_a_second_and_buttons_come_back(visit, served):
+    page = visit()
+    page.generate("long", 2000)
+    page.page.wait_for_selector("#token-pane .tk")
+    assert page.page.is_disabled("#generate") and page.page.is_disabled("#measure")
+    served.engine.stopped_at = None
+    clicked = time.time()
+    page.page.click("#stop")
+    said = page.finish("done")
+    assert served.engine.stopped_at is not None and served.engine.stopped_at - clicked < 0.5
+    assert served.engine.running == 0
+    assert "Stopped" in said
+    assert page.page.is_enabled("#generate") and page.page.is_disabled("#stop")
+
+    shown = page.pane()
+    assert shown and shown == "".join(f"w{i} " for i in range(shown.count(" ")))
+    page.tab("export")
+    page.page.click("#export-kind input")
+    page.page.click("text=Trace of the last generation")
+    page.page.click("#export")
+    page.page.wait_for_selector("#export-preview pre")
+    with page.page.expect_download() as download:
+        page.page.click("#download")
+    trace = json.loads(download.value.path().read_text())
+    assert trace["end"]["reason"] == "stopped"
+    assert "".join(token["text"] for token in trace["tokens"]) == shown
+
+
+def test_stopped_measurement_keeps_what_is_complete(visit):
+    page = visit()
+    page.tab("measure")
+    page.page.check("text=Thorough")
+    page.start("measure", "measure")
+    page.page.wait_for_selector("#measure-facts :text('partial')")
+    page.page.click("#stop")
+    assert "What was complete is kept" in page.finish("done")
+    assert page.page.is_enabled("#measure")
+    assert "Measured here" in page.page.inner_text("#hero")
+
+
+def test_stop_before_anything_was_complete_goes_back_to_the_sample(visit):
+    page = visit()
+    page.start("measure", "measure")
+    page.page.click("#stop")
+    assert "stopped" in page.finish("done").lower()
+    assert "Recorded sample" in page.page.inner_text("#hero")
+    assert page.measure().startswith("Measured")
+
+
+def test_errors_are_sentences_and_the_page_goes_on(visit):
+    page = visit()
+    page.generate("broken")
+    said = page.finish("error")
+    assert "unexpected" in said and "secret" not in said and "/home" not in said
+    assert page.page.is_enabled("#generate")
+    page.generate("fault")
+    assert "connect to the internet once" in page.finish("error")
+    page.page.fill("#prompt textarea", "   ")
+    page.page.click("#generate")
+    page.page.wait_for_function("() => document.querySelector('#status').innerText.includes('prompt is empty')")
+    page.page.fill("#hierarchy input, #hierarchy textarea", "prompt-lookup@0")
+    page.page.fill("#prompt textarea", "hello")
+    page.page.click("#generate")
+    page.page.wait_for_function("() => document.querySelector('#status').innerText.includes('at least 1')")
+    page.page.fill("#hierarchy input, #hierarchy textarea", "")
+    page.generate("hello")
+    page.finish("done")
+    assert page.pane() == STORY
+    page.tab("compare")
+    page.page.click("#compare")
+    page.page.wait_for_function("() => document.querySelector('#status').innerText.includes('Plan first')")
+    page.tab("plan")
+    page.page.click("#plan")
+    page.page.wait_for_function("() => document.querySelector('#status').innerText.includes('Measure first')")
+    page.tab("export")
+    page.page.click("#export")
+    page.page.wait_for_function("() => document.querySelector('#status').innerText.includes('plan first')")
+
+
+def test_a_draft_that_drops_out_is_named_where_the_user_looks(visit):
+    page = visit()
+    page.generate("dropout")
+    page.finish("done")
+    told = page.page.inner_text("#generate-notices")
+    assert "dropped out" in told and "could not be loaded" in told and "stays exact" in told
+    assert page.page.get_attribute("#generate-notices [role]", "role") == "alert"
+    assert page.pane() == STORY
+    page.tab("measure")
+    page.page.click("text=Your own prompts")
+    page.page.fill("#own-prompts textarea", "dropout")
+    page.page.click("#measure")
+    page.page.wait_for_selector("#notices .notice")
+    assert "early-exit:10 is left out" in page.page.inner_text("#notices")
+    page.finish("done")
+
+
+def test_two_visitors_do_not_mix_and_take_turns(visit, served):
+    first, second = visit(), visit()
+    served.engine.most_running = 0
+    first.generate("long", 300)
+    second.generate("hostile")
+    assert second.state() in ("waiting", "running")
+    first.page.wait_for_selector("#token-pane .tk")
+    assert first.finish("done") and second.finish("done")
+    assert first.pane() == "".join(f"w{i} " for i in range(300))
+    assert second.pane() == "".join(HOSTILE)
+    assert served.engine.most_running == 1, "one run at a time uses the device"
+    first.measure()
+    assert "Measured here" in first.page.inner_text("#hero")
+    assert "Recorded sample" in second.page.inner_text("#hero")
+
+
+def test_stop_of_one_visitor_leaves_the_other_alone(visit):
+    first, second = visit(), visit()
+    first.generate("long", 400)
+    first.page.wait_for_selector("#token-pane .tk")
+    assert second.page.is_disabled("#stop")
+    second.generate("long", 50)
+    second.page.click("#stop")
+    assert "Stopped" in second.finish("done")
+    first.finish("done")
+    assert first.page.locator("#token-pane .tk").count() == 400
+
+
+def test_a_run_is_fetched_again_by_its_id_after_the_connection_broke(visit):
+    page = visit()
+    page.generate("long", 300)
+    page.page.wait_for_selector("#token-pane .tk")
+    key = re.search(r"run (\S+)", page.status())[1]
+    page.page.context.close()  # in the middle of the run
+    time.sleep(2.0)
+    again = visit()
+    again.tab("export")
+    again.page.fill("#fetch-id input, #fetch-id textarea", key)
+    again.page.click("#fetch")
+    again.page.wait_for_function("() => document.querySelector('#status').innerText.includes('Fetched run')")
+    again.tab("generate")
+    assert again.pane() == "".join(f"w{i} " for i in range(300)), "the run went on without its visitor"
+    again.tab("export")
+    again.page.fill("#fetch-id input, #fetch-id textarea", "../../etc/passwd")
+    again.page.click("#fetch")
+    assert "No result with that id" in again.finish("error")
+
+
+def test_ten_visitors_one_generating_nine_browsing(visit):
+    runner = visit()
+    runner.generate("long", 1500)
+    visitors = [visit(width=390 if i % 2 else 1280) for i in range(9)]
+    for page in visitors:
+        for tab in ("plan", "compare"):
+            page.tab(tab)
+        page.page.wait_for_selector("#compare-bars .point path")
+    runner.finish("done")
+    assert runner.page.locator("#token-pane .tk").count() == 1500
+    assert [page.errors for page in (runner, *visitors)] == [[]] * 10

@@ -1,0 +1,253 @@
+"""What the page sends to the browser and keeps on the server: pane, stack trace, counters, numbers, store, jobs, sample."""
+
+import json
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scripted import DRAFTS, HOSTILE, STAMP, STORY, TARGET, ScriptedEngine, make_measurement, make_sample
+
+from hsd.errors import BadInput, Cancelled
+from hsd.generate.events import RoundEvent, TokenEvent
+from hsd.records import Hierarchy, Progress, Sampling
+from ui import format as fmt
+from ui import jobs, sample, stack_trace, token_pane
+from ui.counters import Counters
+from ui.engine import GenerateRequest, Setup
+from ui.nodes import JsonHTML, el
+from ui.planning import Limits, check_whole, make_plan, sliders, what_if
+from ui.recorder import collect
+from ui.sidebar import added, read_sampling, read_setup, selected
+from ui.store import Store
+
+
+def scripted_run(prompt: str = "", hierarchy: str = "prompt-lookup@3,quantized:int4@6"):
+    request = GenerateRequest(Hierarchy.parse(hierarchy, TARGET), prompt, "", False, Sampling(), 200)
+    return collect(ScriptedEngine(rate=1e6), Setup(TARGET, DRAFTS), request, STAMP)
+
+
+def test_value_of_the_pane_is_compact_and_cumulative():
+    events = [TokenEvent(i, f"t{i}", "a" if i % 2 else "b", "accepted", i, i / 100) for i in range(50)]
+    whole = token_pane.encode("run", events, ("a", "b"), ("a", "b"))
+    part = token_pane.encode("run", events[:20], ("a", "b"), ("a", "b"))
+    assert whole.startswith(part), "Gradio sends only what was appended when the old value starts the new one"
+    assert len(whole) < 40 * len(events)
+    assert [json.loads(line)[4] for line in whole.splitlines()[1:]] == [f"t{i}" for i in range(50)]
+
+
+@given(st.lists(st.text()))
+def test_any_text_comes_back_from_the_value_of_the_pane(texts):
+    events = [TokenEvent(i, text, "m", "bonus", 0, 0.0) for i, text in enumerate(texts)]
+    lines = token_pane.encode("run", events, ("m",), ("m",)).split("\n")[1:-1]
+    assert [json.loads(line)[4] for line in lines] == texts
+
+
+@given(st.text(), st.text())
+def test_any_text_comes_back_from_a_node(text, attribute):
+    shown = JsonHTML(value=el("p", text, title=attribute)).value
+    assert json.loads(shown) == ["p", {"title": attribute}, text]
+
+
+def test_stack_trace_nests_rounds_and_knows_who_made_each_token():
+    models = ("a", "b", "c")
+    events = [
+        RoundEvent(0, 0, "a", 2, 2, 0.1, (1, 2), ("x", "y"), None, "", None, 0),
+        RoundEvent(0, 1, "b", 2, 1, 0.2, (1, 2), ("x", "y"), 3, "B", "corrected", 3),
+        RoundEvent(0, 0, "a", 1, 1, 0.1, (4,), ("z",), None, "", None, 0),
+        RoundEvent(0, 1, "b", 1, 1, 0.2, (4,), ("z",), 5, "D", "bonus", 2),
+        RoundEvent(0, 2, "c", 4, 3, 0.9, (1, 3, 4, 5), ("x", "B", "z", "D"), 6, "C", "corrected", 5),
+    ]
+    (top,) = stack_trace.unfold(events, models)
+    assert top["b"] == [["x", 0], ["B", 1], ["z", 0], ["D", 1]] and top["k"] == 3 and top["n"] == ["C", "corrected"]
+    assert [child["b"] for child in top["c"]] == [[["x", 0], ["y", 0]], [["z", 0]]]
+    assert [grandchild["n"] for child in top["c"] for grandchild in child["c"]] == [None, None]
+
+
+def test_stack_trace_of_the_target_alone_and_of_a_run_with_a_level_that_dropped_out():
+    alone = [RoundEvent(r, 0, "c", 0, 0, 0.1, (), (), 1, "t", "bonus", 1) for r in range(3)]
+    assert [tree["c"] for tree in stack_trace.unfold(alone, ("c",))] == [[], [], []]
+    events = [
+        RoundEvent(0, 0, "a", 1, 1, 0.1, (1,), ("x",), None, "", None, 0),
+        RoundEvent(0, 2, "c", 1, 1, 0.9, (1,), ("x",), 6, "C", "bonus", 2),
+    ]
+    (top,) = stack_trace.unfold(events, ("a", "b", "c"))
+    assert top["c"][0]["l"] == 0 and top["b"] == [["x", 0]]
+
+
+def test_counters_keep_the_identities_of_the_run():
+    run = scripted_run()
+    counters = Counters(run.models)
+    for event in (*run.tokens, *run.rounds):
+        counters.add(event)
+    assert counters.tokens == sum(counters.committed.values()) == len(run.tokens)
+    assert counters.target_rounds * counters.tokens_per_target_pass == pytest.approx(counters.tokens)
+    assert all(counters.accepted[name] <= counters.examined[name] for name in run.models)
+    assert run.text == STORY and "".join(token.text for token in run.tokens) == STORY
+
+
+@pytest.mark.parametrize(
+    ("shown", "wanted"),
+    [
+        (fmt.seconds(0.0000123), "12.3 µs"),
+        (fmt.seconds(0.0123), "12.3 ms"),
+        (fmt.seconds(1.5), "1.50 s"),
+        (fmt.seconds(125), "2 min 05 s"),
+        (fmt.times(2.4), "2.40×"),
+        (fmt.percent(0.98), "98 %"),
+        (fmt.percent(0.034), "3.4 %"),
+        (fmt.memory(269 << 20), "269 MiB"),
+        (fmt.memory(3 << 30), "3.0 GiB"),
+        (fmt.significant(1234.5), "1\u2009234"),
+        (fmt.significant(0), "0"),
+        (fmt.parameters(134_515_008), "135 M"),
+    ],
+)
+def test_numbers_have_units_and_sensible_digits(shown, wanted):
+    assert shown == wanted
+
+
+def test_store_is_bounded_keeps_what_is_used_and_gives_a_result_only_as_its_kind():
+    store = Store(capacity=2)
+    first, second = store.put("one"), store.put("two")
+    assert store.get(first, str) == "one"
+    third = store.put("three")
+    assert store.get(second, str) is None and store.get(first, str) == "one" and store.get(third, str) == "three"
+    assert store.get(first, int) is None and store.get("nonsense", str) is None and store.get(None, str) is None
+    assert len({store.put(i) for i in range(100)}) == 100
+
+
+def drain(job: jobs.Job, work) -> list:
+    return [item for batch in jobs.run(job, work) for item in batch]
+
+
+def test_a_job_hands_on_everything_in_order_in_few_batches():
+    job = jobs.Job()
+
+    def work() -> str:
+        for i in range(500):
+            job.items.put(i)
+            time.sleep(0.001)
+        return "result"
+
+    batches = list(jobs.run(job, work))
+    assert [item for batch in batches for item in batch] == [*range(500), jobs.Done("result")]
+    assert len(batches) < 15
+
+
+def test_errors_of_a_job_are_sentences_without_inner_details(caplog):
+    def broken():
+        raise RuntimeError("/secret/path")
+
+    def mistaken():
+        raise BadInput("Give a number.")
+
+    def cancelled():
+        raise Cancelled("Stopped.")
+
+    assert "/secret" not in drain(jobs.Job(), broken)[-1].message and "/secret/path" in caplog.text
+    assert drain(jobs.Job(), mistaken)[-1] == jobs.Failed("Give a number.", False)
+    assert drain(jobs.Job(), cancelled)[-1] == jobs.Failed("Stopped.", True)
+
+
+def test_work_goes_on_for_a_while_when_its_visitor_left_then_stops(monkeypatch):
+    monkeypatch.setattr(jobs, "GRACE_S", 0.2)
+    job, ended = jobs.Job(), threading.Event()
+
+    def work() -> None:
+        while not job.should_stop():
+            job.items.put(0)
+            time.sleep(0.01)
+        ended.set()
+
+    updates = jobs.run(job, work)
+    next(updates)
+    updates.close()
+    assert not ended.wait(0.1)
+    assert ended.wait(2)
+
+
+def test_a_job_stopped_while_it_waited_never_starts():
+    board = jobs.JobBoard()
+    job = board.open("tab")
+    assert board.stop("tab") and not board.stop("another tab")
+    assert drain(job, lambda: pytest.fail("must not run"))[-1].cancelled
+    assert not board.stop("tab"), "it has ended"
+    assert board.open("tab") is not job
+
+
+def test_recorded_sample_survives_a_file_and_a_broken_file_is_no_sample(tmp_path):
+    recorded = make_sample()
+    file = tmp_path / "sample.json"
+    sample.save(recorded, file)
+    assert sample.load(file) == recorded
+    file.write_text("{}")
+    assert sample.load(file) is None
+    assert sample.load(tmp_path / "none.json") is None
+
+
+def test_recording_a_sample_measures_plans_generates_and_compares(tmp_path):
+    made = sample.record(ScriptedEngine(rate=1e6, step_s=0), tmp_path / "sample.json", max_new_tokens=32)
+    assert made.run.alone and made.comparison and sample.load(tmp_path / "sample.json") == made
+
+
+def test_what_if_changes_the_plan_and_ignores_what_is_no_slider():
+    measurement = make_measurement()
+    plan = make_plan(measurement, Limits())
+    known = {one["id"] for one in sliders(measurement, plan)}
+    same = what_if(measurement, plan, {"evil": 1, "c:nobody": 3, "a:0:1": "text", next(iter(known)): True}, Limits())
+    assert not same.changed and same.best.hierarchy == plan.hierarchy
+    dear = {f"c:{name}": 1e9 for name in DRAFTS}
+    worse = what_if(measurement, plan, dear, Limits())
+    assert worse.changed and worse.best.predicted_speedup < plan.predicted_speedup
+    rates = {one["id"]: 0 for one in sliders(measurement, plan) if one["id"].startswith("a:")}
+    assert all("quantized" not in level.model for level in what_if(measurement, plan, rates, Limits()).best.hierarchy.drafts)
+
+
+def test_what_if_is_quick_enough_for_a_slider():
+    measurement = make_measurement()
+    plan = make_plan(measurement, Limits())
+    started = time.perf_counter()
+    for step in range(5):
+        what_if(measurement, plan, {"a:2:4": 0.5 + step / 20}, Limits())
+    assert (time.perf_counter() - started) / 5 < 0.2
+
+
+@pytest.mark.parametrize("value", ["", "three", "0", "-1", "2.5", "99", None, "1e3", "³"])
+def test_numbers_that_are_none_are_named(value):
+    with pytest.raises(BadInput, match="Repeats"):
+        check_whole(value, "Repeats", 1, 20)
+
+
+def test_numbers_of_a_number_field_are_taken():
+    assert check_whole(3, "x", 1, 20) == check_whole(3.0, "x", 1, 20) == check_whole(" 3 ", "x", 1, 20) == 3
+
+
+def test_what_the_browser_sends_is_checked():
+    odd = [None, 3, "text", {"selected": "x"}, {"selected": [1, None, {"a": 1}]}, {"added": {"x": 1}}]
+    for value in odd:
+        assert all(isinstance(name, str) for name in (*selected(value), *added(value)))
+    assert len(selected({"selected": ["m"] * 10_000 + [str(i) for i in range(10_000)]})) <= 64
+    for target in ("", "  ", None, "x" * 400):
+        with pytest.raises(BadInput):
+            read_setup(target, None, "auto", "auto")
+    with pytest.raises(BadInput):
+        read_setup("m", None, "auto", "float128")
+    for sampling in ((None, 0, 1, 0), (-1, 0, 1, 0), (0, 0, 0, 0), ("0", 0, 1, 0)):
+        with pytest.raises(BadInput):
+            read_sampling(*sampling)
+
+
+def test_hostile_tokens_stay_data():
+    run = replace(scripted_run("hostile"), hierarchy="x")
+    value = token_pane.encode("r", run.tokens, run.models, run.models)
+    assert [json.loads(line)[4] for line in value.splitlines()[1:]] == list(HOSTILE)
+
+
+def test_progress_reads_as_a_sentence_with_remaining_time():
+    from ui.page import progress
+
+    words = json.dumps(progress(Progress("fetch model", 1 << 20, 9 << 20, 75.0)), ensure_ascii=False)
+    assert "Fetch model · 1 MiB of 9 MiB · 75.0 s left" in words and '"aria-valuenow": "11"' in words

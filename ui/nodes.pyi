@@ -1,0 +1,61 @@
+"""Page content as data: a tree of elements that `assets/nodes.js` builds with createElement and textContent.
+
+Gradio 6 compiles the value of `gr.HTML` with Handlebars and then evaluates it as a JavaScript template literal, so text from
+a model, a visitor or an error must never reach a template. Here the template is constant and the value is this tree.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import gradio as gr
+
+Node = list[Any] | str
+
+SLOT = '<div class="hsd-slot"></div>'
+
+def el(tag: str, *children: Node | None, **attributes: Any) -> Node:
+    """`el("span", "text", cls="x")`; `cls` is the class, an underscore in a name becomes a hyphen, `None` is left out."""
+    named = {("class" if key == "cls" else key.rstrip("_").replace("_", "-")): value for key, value in attributes.items()}
+    kept = {key: str(value) for key, value in named.items() if value is not None and value is not False}
+    return [tag, kept, *(child for child in children if child is not None)]
+
+def row(*cells: Node, head: bool = False, **attributes: Any) -> Node:
+    return el("tr", *(el("th" if head else "td", cell, scope="col" if head else None) for cell in cells), **attributes)
+
+def table(head: list[Node], rows: list[list[Node]], caption: str, empty: str = "") -> Node:
+    """A table that scrolls sideways inside itself on a narrow screen; the caption is for screen readers."""
+    body = [row(*cells) for cells in rows] or [el("tr", el("td", empty, colspan=len(head)))]
+    inner = el("table", el("caption", caption, cls="sr"), el("thead", row(*head, head=True)), el("tbody", *body))
+    return el("div", inner, cls="scroll", tabindex="0", role="region", aria_label=caption)
+
+def swatch(slot: int) -> Node:
+    return el("span", cls=f"swatch m{slot}", aria_hidden="true")
+
+class JsonHTML(gr.HTML):
+    """A `gr.HTML` with a constant template whose value goes to the browser as one JSON string.
+
+    While a handler yields, Gradio sends differences between values and patches them in the browser in place; in a nested
+    value that has gone wrong ("Cannot set properties of undefined"), a string is replaced or appended to as a whole.
+    """
+
+    def postprocess(self, value: Any) -> str | None:
+        return None if value is None else json.dumps(value, ensure_ascii=False)
+
+    def preprocess(self, payload: str | None) -> Any:
+        """What the browser sends back, as data; `None` when it is not JSON. Whoever uses it checks what is in it."""
+        try:
+            return json.loads(payload) if payload else None
+        except ValueError:
+            return None
+    from typing import Callable, Literal, Sequence, Any, TYPE_CHECKING
+    from gradio.blocks import Block
+    if TYPE_CHECKING:
+        from gradio.components import Timer
+        from gradio.components.base import Component
+
+def nodes(value: Node | None = None, **options: Any) -> JsonHTML:
+    """A component that shows a `Node`."""
+    script = "window.hsd.nodes(element, props, watch);"
+    return JsonHTML(value=value, html_template=SLOT, js_on_load=script, apply_default_css=False, **options)

@@ -1,0 +1,87 @@
+"""Gathers the events of one generation, for the page while it runs and for the store when it ends."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, field, replace
+
+from hsd.generate.events import EndEvent, Event, NoticeEvent, RoundEvent, TokenEvent
+from hsd.records import Environment
+from ui import token_pane
+from ui.counters import Counters
+from ui.engine import Engine, GenerateRequest, Setup
+from ui.runs import Run
+
+
+@dataclass(slots=True)
+class Recorder:
+    """Gathers the events of one run, with the values of the pane and the counters kept up to date."""
+
+    key: str
+    models: tuple[str, ...]
+    palette_models: tuple[str, ...]
+    pane: str = ""
+    tokens: list[TokenEvent] = field(default_factory=list)
+    rounds: list[RoundEvent] = field(default_factory=list)
+    notices: list[NoticeEvent] = field(default_factory=list)
+    end: EndEvent | None = None
+    counters: Counters = None
+
+    def __post_init__(self) -> None:
+        self.pane = token_pane.header(self.key, self.models, self.palette_models)
+        self.counters = Counters(self.models)
+
+    def add(self, event: Event) -> None:
+        self.counters.add(event)
+        if isinstance(event, TokenEvent):
+            self.tokens.append(event)
+            self.pane += token_pane.line(event, self.models)
+        elif isinstance(event, RoundEvent):
+            self.rounds.append(event)
+        elif isinstance(event, NoticeEvent):
+            self.notices.append(event)
+        else:
+            self.end = event
+            if event.tail and self.tokens:  # bytes of a character that never became complete
+                self.pane += token_pane.line(replace(self.tokens[-1], text=event.tail), self.models)
+
+    def latest_round(self) -> list[RoundEvent]:
+        """Events of the last complete target round."""
+        ended = next((event.round for event in reversed(self.rounds) if event.model == self.models[-1]), None)
+        latest = []
+        for event in reversed(self.rounds):
+            if ended is None or event.round < ended:
+                break
+            if event.round == ended:
+                latest.append(event)
+        return latest[::-1]
+
+    def run(self, request: GenerateRequest, environment: Environment | None) -> Run:
+        return Run(
+            self.models,
+            str(request.hierarchy),
+            request.prompt,
+            request.sampling,
+            tuple(self.tokens),
+            tuple(self.rounds),
+            tuple(self.notices),
+            self.end,
+            environment,
+        )
+
+
+def collect(engine: Engine, setup: Setup, request: GenerateRequest, environment: Environment) -> Run:
+    """One whole run without a page; the recorded sample is made of these."""
+    models = tuple(level.model for level in request.hierarchy.levels)
+    recorder = Recorder("sample", models, models)
+    for event in engine.generate(setup, request, lambda _: None, lambda: False):
+        recorder.add(event)
+    return recorder.run(request, environment)
+
+
+def replayed(run: Run, key: str, palette_models: tuple[str, ...]) -> Recorder:
+    """A kept run as if it had just happened."""
+    recorder = Recorder(f"{key}-{secrets.token_hex(4)}", run.models, palette_models)
+    for event in (*run.tokens, *run.rounds):
+        recorder.add(event)
+    return recorder
