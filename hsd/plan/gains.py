@@ -90,15 +90,17 @@ def histograms_along(texts: Sequence[Sequence[tuple[int, int]]]) -> Array:
     `texts` holds (drafted, accepted) at every position. A lookup's hits come in long runs; counted at every position, a run of n
     tokens is met n times, while decoding meets it once and jumps to its end. So rounds are counted, not positions.
     """
-    longest = max((drafted for text in texts for drafted, _ in text), default=0)
+    drafted, accepted = np.array([pair for text in texts for pair in text], np.int64).T
+    longest = int(drafted.max())
     joint = np.zeros((max(longest, 1), longest + 1, longest + 1))
-    for threshold in range(1, joint.shape[0] + 1):
-        for text in texts:
-            position = 0
-            while position < len(text):
-                drafted, accepted = text[position]
-                joint[threshold - 1, drafted, accepted] += 1
-                position += min(accepted, threshold) + 1
+    ends = np.cumsum([len(text) for text in texts])
+    threshold, end = (grid.ravel() for grid in np.meshgrid(np.arange(1, joint.shape[0] + 1), ends, indexing="ij"))
+    here = np.tile(np.append(0, ends[:-1]), joint.shape[0])  # one walk per threshold and text, all at once
+    while here.size:
+        np.add.at(joint, (threshold - 1, drafted[here], accepted[here]), 1)
+        here = here + np.minimum(accepted[here], threshold) + 1
+        on = here < end
+        threshold, end, here = threshold[on], end[on], here[on]
     return joint / joint.sum(axis=(1, 2), keepdims=True)
 
 

@@ -136,6 +136,7 @@ def _acceptance(measurement: Measurement, proposer: tuple[bool, ...]) -> tuple[A
                 if counts and sum(gain.count for gain in counts) > 0:
                     _check_blocks(draft, verifier, counts)
                     texts = [trace.proposals.get(draft, {}).get(verifier, ()) for trace in measurement.traces]
+                    _check_records(draft, verifier, texts)
                     recorded = bool(texts) and all(texts)
                     gains[i, j] = histograms_along(texts) if recorded else every_threshold(histogram(counts))
             elif verifier in measurement.acceptance.get(draft, {}):
@@ -148,6 +149,11 @@ def _acceptance(measurement: Measurement, proposer: tuple[bool, ...]) -> tuple[A
                     )
                 alpha[i, j] = value.mean
     return alpha, gains
+
+
+def _check_records(draft: str, verifier: str, texts: Sequence[Sequence[tuple[int, int]]]) -> None:
+    if not all(0 <= accepted <= drafted <= LARGEST_THRESHOLD for text in texts for drafted, accepted in text):
+        raise BadInput(f"A recorded block of {draft} at {verifier} has an impossible number of tokens; measure again.")
 
 
 def _check_blocks(draft: str, verifier: str, counts: Sequence[BlockGain]) -> None:

@@ -126,6 +126,14 @@ def test_impossible_records(measurement_with_pair, with_traces):
         plan(traced)
 
 
+@pytest.mark.parametrize("pair", [(2, 3), (-1, -1), (10**9, 0)])
+def test_impossible_recorded_blocks(measurement_with_pair, with_lookup, with_traces, pair):
+    measurement = with_lookup(measurement_with_pair, 0.001, {(3, 2): 5})
+    traced = with_traces(measurement, {(0, 1): [[1]], (0, 2): [[1]], (1, 2): [[1]]}, {j: [[pair]] for j in range(3)})
+    with pytest.raises(BadInput, match="recorded block of lookup at m0"):
+        plan(traced)
+
+
 def test_plan_from_another_device_is_named(measurement_with_pair):
     found = plan(measurement_with_pair)
     here = Environment("cpu", "AMD EPYC, 2 threads", "bfloat16", "", "", "", "")
