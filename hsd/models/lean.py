@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 
 from hsd.errors import BadInput
 from hsd.models.causal import context_limit
-from hsd.models.linear import DenseLinear, Linear, quantized_linear
+from hsd.models.linear import Linear, dense_linear, quantized_linear
 from hsd.models.network import Cache, Network
 
 LEAN_TYPES = ("llama", "mistral", "qwen2", "qwen3")
@@ -197,10 +197,10 @@ def lean_network(name: str, module: PreTrainedModel) -> LeanNetwork:
                 qkv=_fuse(attention.q_proj, attention.k_proj, attention.v_proj),
                 q_norm=attention.q_norm.weight.detach() if hasattr(attention, "q_norm") else None,
                 k_norm=attention.k_norm.weight.detach() if hasattr(attention, "k_norm") else None,
-                out=_dense(attention.o_proj),
+                out=_fuse(attention.o_proj),
                 post_norm=block.post_attention_layernorm.weight.detach(),
                 gate_up=_fuse(mlp.gate_proj, mlp.up_proj),
-                down=_dense(mlp.down_proj),
+                down=_fuse(mlp.down_proj),
             )
         )
     return LeanNetwork(
@@ -208,7 +208,7 @@ def lean_network(name: str, module: PreTrainedModel) -> LeanNetwork:
         layers,
         embedding=model.embed_tokens.weight.detach(),
         final_norm=model.norm.weight.detach(),
-        head=_dense(module.lm_head),
+        head=_fuse(module.lm_head),
         shape=shape,
         rotary=_rotary_tables(module),
         memory_bytes=module.get_memory_footprint(),
@@ -237,22 +237,14 @@ def early_exit_copy(name: str, network: LeanNetwork, num_layers: int) -> LeanNet
     )
 
 
-def _dense(linear: torch.nn.Linear) -> DenseLinear:
-    return DenseLinear(linear.weight.detach(), None if linear.bias is None else linear.bias.detach())
-
-
-@torch.no_grad()
-def _fuse(*linears: torch.nn.Linear) -> DenseLinear:
-    weight = torch.cat([linear.weight for linear in linears])
-    bias = None if linears[0].bias is None else torch.cat([linear.bias for linear in linears])
-    offset = 0
-    for linear in linears:
-        rows = linear.weight.shape[0]
-        linear.weight.data = weight[offset : offset + rows]
-        if bias is not None:
-            linear.bias.data = bias[offset : offset + rows]
-        offset += rows
-    return DenseLinear(weight, bias)
+def _fuse(*linears: torch.nn.Linear) -> Linear:
+    """One product instead of several of the same input."""
+    if len(linears) == 1:
+        (linear,) = linears
+        return dense_linear(linear.weight.detach(), None if linear.bias is None else linear.bias.detach())
+    weight = torch.cat([linear.weight.detach() for linear in linears])
+    bias = None if linears[0].bias is None else torch.cat([linear.bias.detach() for linear in linears])
+    return dense_linear(weight, bias)
 
 
 @torch.inference_mode()

@@ -29,6 +29,39 @@ class DenseLinear:
         return self.weight.nbytes
 
 
+class PackedDenseLinear:
+    """As `DenseLinear`, with the weight laid out once for oneDNN's kernels: about twice as fast at a few tokens' width.
+
+    Packing with a fixed hint keeps the layout, and so the sums, the same for every width.
+    """
+
+    __slots__ = ("bias", "packed")
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
+        self.packed = torch.ops.mkldnn._reorder_linear_weight(weight, 1)
+        self.bias = bias
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")  # (q, in) -> (q, out)
+
+    @property
+    def weight(self) -> torch.Tensor:
+        """The plain weight (out, in), unpacked: a copy."""
+        return self.packed.to_dense()
+
+    @property
+    def nbytes(self) -> int:
+        return self.packed.numel() * self.packed.element_size()
+
+
+def dense_linear(weight: torch.Tensor, bias: torch.Tensor | None = None) -> DenseLinear | PackedDenseLinear:
+    """The faster of the two forms for this device and dtype."""
+    packs = weight.device.type == "cpu" and weight.dtype == torch.bfloat16 and torch.backends.mkldnn.is_available()
+    if packs and torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        return PackedDenseLinear(weight, bias)
+    return DenseLinear(weight, bias)
+
+
 class Int8Linear:
     """Symmetric int8 weights, one scale per output channel, rounded to nearest (RTN)."""
 

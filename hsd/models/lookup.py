@@ -16,8 +16,7 @@ class PromptLookup:
     def __init__(self, longest: int = 3, shortest: int = 1) -> None:
         self.longest, self.shortest = longest, shortest
         self._text: list[int] = []
-        # n-gram -> where its latest and its second latest occurrence end (0: nowhere)
-        self._ends: dict[tuple[int, ...], tuple[int, int]] = {}
+        self._ends: dict[tuple[int, ...], list[int]] = {}  # n-gram -> where its occurrences end, the latest last
 
     def fresh(self) -> PromptLookup:
         return PromptLookup(self.longest, self.shortest)
@@ -27,10 +26,9 @@ class PromptLookup:
         self._follow(token_ids)
         length = len(token_ids)
         for size in range(min(self.longest, length - 1), self.shortest - 1, -1):
-            latest, earlier = self._ends[tuple(token_ids[length - size :])]
-            end = latest if latest < length else earlier  # the suffix itself is its own latest occurrence
-            if end:
-                return list(token_ids[end : end + count])
+            ends = self._ends[tuple(token_ids[length - size :])]
+            if len(ends) > 1:  # the suffix itself is its own latest occurrence
+                return list(token_ids[ends[-2] : ends[-2] + count])
         return []
 
     def _follow(self, token_ids: Sequence[int]) -> None:
@@ -42,17 +40,15 @@ class PromptLookup:
             )
             while len(text) > shared:
                 for gram in self._grams():
-                    _, earlier = self._ends[gram]
-                    # The occurrence before `earlier` is forgotten; that only makes a later proposal rarer.
-                    if earlier:
-                        self._ends[gram] = (earlier, 0)
-                    else:
+                    ends = self._ends[gram]
+                    ends.pop()
+                    if not ends:
                         del self._ends[gram]
                 text.pop()
         for token_id in token_ids[len(text) :]:
             text.append(token_id)
             for gram in self._grams():
-                self._ends[gram] = (len(text), self._ends.get(gram, (0, 0))[0])
+                self._ends.setdefault(gram, []).append(len(text))
 
     def _grams(self) -> list[tuple[int, ...]]:
         """The n-grams that end at the end of the indexed text."""
