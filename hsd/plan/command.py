@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
+from hsd.console import read_json, write_json
 from hsd.errors import BadInput
 from hsd.measure.record import Measurement
 from hsd.plan.planner import plan
@@ -31,16 +31,13 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
             raise BadInput(f"The memory limit is {args.memory_limit}; give a number of GB above 0.")
         limit = int(args.memory_limit * 1e9)
     found = plan(
-        Measurement.from_json(read_json(args.measurement)),
+        Measurement.from_json(read_json(args.measurement, "python -m hsd measure --out")),
         max_depth=args.max_depth,
         max_threshold=args.max_threshold,
         memory_limit_bytes=limit,
     )
     result = found.to_json()
-    try:
-        args.out.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise BadInput(f"The plan could not be written to {args.out} ({error.strerror}); choose another --out.") from error
+    write_json(args.out, result)
     return result
 
 
@@ -61,16 +58,6 @@ def describe(result: dict[str, Any]) -> str:
         figures = entry.predicted_s_per_token
         lines.append(f"{_ms(figures.best):>12}{_ms(figures.exact):>12}{_ms(figures.paper):>12}   {entry.hierarchy}")
     return "\n".join(lines)
-
-
-def read_json(path: Path) -> Any:
-    """A JSON file, or `BadInput` that says why it cannot be read."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise BadInput(f"{path} cannot be read ({error.strerror}); give the file that `python -m hsd measure --out` wrote.") from error
-    except ValueError as error:
-        raise BadInput(f"{path} is not JSON ({error}); give the file that `python -m hsd measure --out` wrote.") from error
 
 
 def _ms(seconds: float) -> str:

@@ -15,6 +15,7 @@ from hsd.plan.gains import Array
 from hsd.plan.planner import Predictor, plan_with
 from hsd.plan.problem import Problem, from_measurement, widest_pass
 from hsd.plan.record import Plan
+from hsd.plan.whatif import without_agreements
 from hsd.records import Estimate
 from hsd.settings import MAX_DEPTH, MAX_THRESHOLD
 
@@ -112,7 +113,7 @@ def one_more_draft(
     rows[name] = {model: typed[model] for model in larger}
     for model in accepts or {}:
         rows.setdefault(model, {})[name] = typed[model]
-    without = replace(measurement, traces=())
+    without = without_agreements(measurement)
     extended = replace(
         without,
         models=(*measurement.models[:place], name, *measurement.models[place:]),

@@ -17,7 +17,7 @@ def what_if(
 ) -> Measurement:
     """Every width's cost of a model times its factor, and acceptances replaced by typed rates (intervals of zero width).
 
-    A changed acceptance takes the traces away, since they no longer fit: plans are then ranked by the exact expression.
+    A changed acceptance takes the recorded agreements away, since they no longer fit: plans are then ranked by the exact expression.
     """
     costs = dict(measurement.cost_s)
     for model, factor in (cost_factors or {}).items():
@@ -33,7 +33,16 @@ def what_if(
         if not 0 <= rate <= 1:
             raise BadInput(f"The acceptance of {draft} at {verifier} is {rate}; it must lie between 0 and 1.")
         rows[draft][verifier] = Acceptance(rate, rate, rate, 0, 0)
-    return replace(measurement, cost_s=costs, acceptance=rows, traces=() if acceptance else measurement.traces)
+    changed = replace(measurement, cost_s=costs, acceptance=rows)
+    return without_agreements(changed) if acceptance else changed
+
+
+def without_agreements(measurement: Measurement) -> Measurement:
+    """The measurement without the per-position agreements, so that it is predicted by the exact expression.
+
+    What a lookup offered stays: its rounds along the text are needed by that expression too.
+    """
+    return replace(measurement, traces=tuple(replace(trace, accept={}) for trace in measurement.traces))
 
 
 def _scaled(cost: Estimate, factor: float) -> Estimate:

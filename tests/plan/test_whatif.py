@@ -5,7 +5,7 @@ import pytest
 
 from hsd.errors import BadInput
 from hsd.plan.planner import Predictor, plan, predict
-from hsd.plan.whatif import what_if
+from hsd.plan.whatif import what_if, without_agreements
 from hsd.records import Hierarchy
 
 
@@ -26,6 +26,16 @@ def test_changed_acceptance_leaves_the_traces_behind(measured, with_traces):
     assert plan(what_if(measurement, {"m0": 0.5})).ranked_by == "trace"
     changed = plan(what_if(measurement, acceptance={("m0", "m1"): 0.9}))
     assert changed.ranked_by == "exact" and changed.predicted_s_per_token.exact < plan(measurement).predicted_s_per_token.exact
+
+
+def test_lookup_keeps_its_recorded_rounds_without_agreements(measured, with_lookup, with_traces):
+    offers = [(4, 4), (3, 3), (2, 2), (1, 1), (0, 0)] * 10
+    measurement = with_lookup(measured((4.0, 20.0), (0.8,)), 0.1, {pair: 10 for pair in offers[:5]})
+    measurement = with_traces(measurement, {(0, 1): [[1.0] * 50]}, {j: [offers] for j in range(2)})
+    hierarchy = Hierarchy.parse("lookup@4,m0@4", "m1")
+    before, after = (predict(m, hierarchy).predicted_s_per_token for m in (measurement, without_agreements(measurement)))
+    assert after.trace is None and before.trace is not None
+    assert after.exact == before.exact
 
 
 @pytest.mark.parametrize(("costs", "rates", "sentence"), [
