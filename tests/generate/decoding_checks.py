@@ -1,0 +1,68 @@
+"""What must hold in every run: the target's own text, the counting identities, caches that follow the text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from hsd.generate.collect import Generation, collect
+from hsd.generate.engine import generate
+from hsd.generate.trace import broken_identities
+from hsd.pick.registry import ModelSet
+from hsd.records import Hierarchy
+
+
+def decode(models: ModelSet, hierarchy: Hierarchy, prompt_ids: Sequence[int], *, allow_fault: bool = False, **settings: Any) -> Generation:
+    """Run to the end and check everything that must hold whatever the models are."""
+    generation = collect(generate(models, hierarchy, prompt_ids, **settings), allow_fault=allow_fault)
+    assert broken_identities(generation, hierarchy) == []
+    check_story(generation, hierarchy)
+    assert "".join(token.text for token in generation.tokens) + generation.end.tail == generation.end.text
+    shown = [token_id for token_id in generation.token_ids if token_id not in models.eos_token_ids]
+    assert generation.end.text == models.tokenizer.decode(shown, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+    return generation
+
+
+def check_story(generation: Generation, hierarchy: Hierarchy) -> None:
+    """The rounds tell how the text came about: blocks go up as they were made, and the target's rounds are the text."""
+    names = [level.model for level in hierarchy.levels]
+    told: list[int] = []
+    handed_up: list[int] = []  # the block that the levels below the verifier have made since its last round
+    made: dict[int, list[int]] = {}  # level -> tokens kept since a level above verified
+    for round_ in generation.rounds:
+        assert round_.model == names[round_.level]
+        below = [made.pop(level) for level in sorted(made) if level < round_.level]
+        handed_up = below[-1] if below else []
+        if round_.width == 0:  # a proposer
+            assert round_.next_token_id is None
+            made[round_.level] = list(round_.token_ids)
+            continue
+        assert list(round_.token_ids) == handed_up, "a block changed on its way up"
+        kept = [*round_.token_ids[: round_.accepted], round_.next_token_id]
+        if round_.level == len(names) - 1:
+            told += kept
+        else:
+            made[round_.level] = made.get(round_.level, []) + kept
+    assert tuple(told[: len(generation.token_ids)]) == generation.token_ids
+    assert [token.token_id for token in generation.tokens] == list(generation.token_ids)
+    assert [token.round for token in generation.tokens] == sorted(token.round for token in generation.tokens)
+
+
+@torch.inference_mode()
+def greedy_alone(module: PreTrainedModel, prompt_ids: Sequence[int], count: int) -> list[int]:
+    """The reference: transformers' forward over the whole text for every token, without any cache."""
+    text = list(prompt_ids)
+    for _ in range(count):
+        logits = module(input_ids=torch.tensor([text]), use_cache=False).logits[0, -1]
+        text.append(int(logits.argmax()))
+    return text[len(prompt_ids) :]
+
+
+def transformers_text(module: PreTrainedModel, prompt_ids: Sequence[int], count: int, **settings: Any) -> list[int]:
+    """New tokens of transformers' own `generate`, greedy unless `settings` say otherwise."""
+    settings = {"do_sample": False, "eos_token_id": None, "pad_token_id": 0, "use_cache": True} | settings
+    text = module.generate(torch.tensor([list(prompt_ids)]), max_new_tokens=count, **settings)
+    return text[0, len(prompt_ids) :].tolist()
