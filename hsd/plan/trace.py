@@ -28,6 +28,7 @@ Ints = NDArray[np.int64]
 SEED = 0
 POSITIONS = 4000  # a sampled record is drawn several times until about so many positions are replayed
 MOST_DRAWS = 8
+MOST_KEPT = 500  # replayed lower levels that one `Positions` remembers
 NO_PASS = -1
 
 
@@ -166,6 +167,8 @@ def _hand_up(positions: Positions, problem: Problem, chain: tuple[int, ...], thr
     """
     key = (chain, thresholds, above)
     if key not in positions.blocks:
+        if len(positions.blocks) >= MOST_KEPT:
+            positions.blocks.clear()
         make = _bottom if len(chain) == 1 else _level
         goal = np.clip(positions.room - above, 0, thresholds[-1])
         positions.blocks[key] = make(positions, problem, chain, thresholds, above, goal)

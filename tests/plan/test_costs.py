@@ -1,8 +1,9 @@
 """Cost of any width from the widths that were measured."""
 
+import numpy as np
 import pytest
 
-from hsd.plan.costs import cost_table, relative_spread
+from hsd.plan.costs import cost_table, levelled, relative_spread
 from hsd.records import Estimate
 
 
@@ -21,6 +22,25 @@ def test_beyond_the_widest_it_goes_on_and_never_falls():
     assert cost_table("m", {1: at(1.0), 4: at(1.3)}, 6)[6] == pytest.approx(1.5)
     assert cost_table("m", {1: at(1.0), 4: at(0.9)}, 6)[6] == pytest.approx(0.9)
     assert cost_table("m", {1: at(1.0)}, 6)[6] == 1.0
+
+
+def test_a_fall_within_the_noise_is_levelled_and_a_confirmed_one_kept():
+    assert levelled([at(1.0, 0.1), at(1.3, 0.2), at(1.2, 0.2), at(2.0, 0.1)]) == pytest.approx([1.0, 1.25, 1.25, 2.0])
+    assert levelled([at(1.0, 0.1), at(1.3, 0.01), at(1.2, 0.01)]) == [1.0, 1.3, 1.2]
+    precise = levelled([at(1.3, 0.3), at(1.2, 0.01)])  # the sure one counts more
+    assert precise[0] == precise[1] == pytest.approx(1.2, abs=0.001)
+    assert levelled([at(3.0, 0.5), at(2.9, 0.5), at(2.8, 0.5)]) == pytest.approx([2.9] * 3)
+
+
+def test_levelling_brings_noisy_costs_nearer_to_the_truth():
+    random = np.random.default_rng(0)
+    truth = np.linspace(1, 1.5, 12)
+    raw, level = [], []
+    for _ in range(200):
+        noisy = truth + random.normal(0, 0.2, truth.size)
+        raw.append(np.abs(noisy - truth).mean())
+        level.append(np.abs(np.array(levelled([at(float(x), 0.4) for x in noisy])) - truth).mean())
+    assert np.mean(level) < 0.7 * np.mean(raw)
 
 
 def test_spread_of_the_interval():
