@@ -207,7 +207,8 @@ def test_the_python_snippet_runs_the_whole_hierarchy(tiny_pair, make_plan):
     plan = make_plan((10, ("prompt-lookup", 2), ("early-exit:1", 3), (draft, 4)), target=target, environment=FLOAT32)
     ours = run_python(export("python", plan))
     theirs = run_python(export("transformers", make_plan(target=target, environment=FLOAT32)))
-    assert ours.removesuffix("</s>").strip() == theirs
+    visible = [word for word in ours.split() if word not in ("<s>", "</s>")]  # the other snippet leaves special tokens out
+    assert visible == theirs.split() and len(visible) > 20
 
 
 def test_sampled_snippets_run_too(tiny_pair, make_plan):
