@@ -123,13 +123,13 @@ class ScriptedEngine:
     ) -> Measurement:
         if "early-exit:10" in setup.drafts and request.prompts and "dropout" in request.prompts:
             notify("The draft early-exit:10 is left out. Its layers could not be loaded.")
-        steps = 60 if request.thorough else 12
+        steps = 400 if request.thorough else 12
         for step in range(steps):
             if should_stop():
                 raise Cancelled("Measuring was stopped.")
             time.sleep(self.step_s)
             report(Progress("Acceptance", step + 1, steps, (steps - step) * self.step_s))
-            if step == steps // 3:
+            if step == min(steps // 3, 60):
                 on_partial(make_measurement(setup.drafts, request.sampling))
         return make_measurement(setup.drafts, request.sampling)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -24,6 +25,8 @@ from ui.recorder import Recorder, replayed
 from ui.runs import RunPair
 from ui.sample import PROMPT
 from ui.sidebar import Sidebar, read_sampling, read_setup
+
+SLOW_TICK_S = 0.35  # counters and the last round are read, not watched: a third of the pane's updates suffices
 
 
 def create_generate(page: Page, side: Sidebar) -> None:
@@ -153,6 +156,8 @@ def create_generate(page: Page, side: Sidebar) -> None:
             page.status: _running(key),
         }
 
+        drawn = [0.0]  # when the counters and the last round were drawn
+
         def on_batch(items: list[Any]) -> Updates:
             updates: Updates = {}
             for recorder, event in items:
@@ -160,12 +165,14 @@ def create_generate(page: Page, side: Sidebar) -> None:
                 if isinstance(event, NoticeEvent):
                     updates[notices] = _dropped(stacked.notices + alone.notices)
             if any(recorder is stacked for recorder, _ in items):
-                latest = stack_trace.value(stacked.latest_round(), models, palette_models)
-                updates |= {pane: stacked.pane, counters: stacked.counters.show(palette_models, page.measurement(ids)), stack: latest}
+                updates[pane] = stacked.pane
+                if time.monotonic() - drawn[0] > SLOW_TICK_S:
+                    drawn[0] = time.monotonic()
+                    updates[page.status] = _running(key)
+                    latest = stack_trace.value(stacked.latest_round(), models, palette_models)
+                    updates |= {counters: stacked.counters.show(palette_models, page.measurement(ids)), stack: latest}
             if any(recorder is alone for recorder, _ in items):
                 updates[alone_pane] = alone.pane
-            if items:
-                updates[page.status] = _running(key)
             return updates
 
         def on_done(pair: RunPair) -> Updates:
@@ -181,7 +188,11 @@ def create_generate(page: Page, side: Sidebar) -> None:
             pair = page.store.get(key, RunPair)
             if pair is None:
                 return {}
-            updates: Updates = {stack: stack_trace.value(pair.stacked.rounds, models, palette_models), page.hero: page.hero_of(new)}
+            updates: Updates = {
+                stack: stack_trace.value(pair.stacked.rounds, models, palette_models),
+                counters: stacked.counters.show(palette_models, page.measurement(ids)),
+                page.hero: page.hero_of(new),
+            }
             return updates | {notices: _notices(pair, False)}
 
         def on_failed(failed: Failed) -> Updates:
