@@ -122,3 +122,13 @@ def test_eight_candidates_and_thresholds_to_32_are_planned_at_once(random_measur
     started = time.perf_counter()
     plan(measurement, max_threshold=32)
     assert shortest < 0.25 and time.perf_counter() - started < 4
+
+
+@pytest.mark.parametrize("gains", [{(0, 0): 9}, {(0, 0): 5, (3, 3): 5}])
+def test_lookup_and_target_alone_are_enough(measured, with_lookup, gains):
+    """A lookup that never offered anything is as good as no draft, and costs its calls."""
+    pair = measured((1.0, 20.0), (0.5,))
+    target = replace(pair, models=("m1",), cost_s={"m1": pair.cost_s["m1"]}, acceptance={})
+    found = plan(with_lookup(target, 0.01, gains))
+    assert found.hierarchy.thresholds == ((3,) if len(gains) > 1 else ())
+    assert found.best_single_draft.predicted_s_per_token.exact == pytest.approx(20.01 / (2.5 if len(gains) > 1 else 1))
