@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from html import escape
 
+from hsd.export.numbers import digits
 from hsd.export.report import Bar, Bars, Report, Section, Table
 
 # Readable in both themes; the emphasised bar differs in lightness, not in hue alone.
@@ -47,7 +48,7 @@ def write_html(report: Report) -> str:
 </head>
 <body>
 <h1>{escape(report.title)}</h1>
-<p class="answer">{escape(report.answer)}</p>
+<p class="answer">{_breakable(report.answer)}</p>
 {body}
 </body>
 </html>
@@ -83,7 +84,9 @@ def _bar(bar: Bar, longest: float, unit: str) -> str:
     interval = ""
     if bar.low is not None and bar.high is not None:
         interval = f'<line class="interval" x1="{x(bar.low)}" x2="{x(bar.high)}" y1="5" y2="5"/>'
-    said = f"{bar.value:.3g} {unit}" + (f" ({bar.low:.3g} to {bar.high:.3g})" if bar.low is not None and bar.high is not None else "")
+    said = f"{digits(bar.value)} {unit}" + (
+        f" ({digits(bar.low)} to {digits(bar.high)})" if bar.low is not None and bar.high is not None else ""
+    )
     return (
         f'<div class="row{" plan" if bar.emphasis else ""}"><span>{_breakable(bar.label)}</span>'
         f'<svg viewBox="0 0 100 10" preserveAspectRatio="none" role="img" aria-label="{escape(said)}">'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 
+from hsd.export.numbers import milliseconds
 from hsd.export.single import comment
 from hsd.plan.record import Plan
 from hsd.records import Sampling
@@ -17,7 +18,7 @@ def python_snippet(plan: Plan) -> str:
     changed = [field.name for field in fields(Sampling) if getattr(plan.sampling, field.name) != getattr(default, field.name)]
     sampling = ", ".join(f"{name}={getattr(plan.sampling, name)!r}" for name in changed)
     notes = (
-        f"Planned: {plan.hierarchy}, predicted {plan.predicted_s_per_token.best * 1000:.3g} ms a token "
+        f"Planned: {plan.hierarchy}, predicted {milliseconds(plan.predicted_s_per_token.best)} ms a token "
         f"({plan.predicted_speedup:.2f} times as fast as the target alone).",
         f"Measured on {plan.environment.label()}, {plan.sampling.label()}. Run it in the folder of this project.",
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from hsd.export.numbers import digits
 from hsd.export.report import Bars, Report, Section, Table
 
 _MARKUP = re.compile(r"[\\`*_{}\[\]<>()#+!|~$&:@]")
@@ -37,7 +38,7 @@ def _row(cells: tuple[str, ...]) -> str:
 
 def _bars(bars: Bars) -> str:
     rows = tuple(
-        (bar.label, f"{bar.value:.3g}", "" if bar.low is None or bar.high is None else f"{bar.low:.3g} to {bar.high:.3g}")
+        (bar.label, digits(bar.value), "" if bar.low is None or bar.high is None else f"{digits(bar.low)} to {digits(bar.high)}")
         for bar in bars.bars
     )
     return _table(Table(f"{bars.caption}, {bars.unit}", ("", bars.unit, "95 % interval"), rows))

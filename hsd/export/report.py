@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hsd.compare.record import Comparison
+from hsd.export.numbers import digits, milliseconds
 from hsd.measure.record import Measurement
 from hsd.plan.record import Alternative, Plan
 from hsd.records import Environment, Estimate
@@ -78,10 +79,18 @@ def _plan_section(plan: Plan) -> Section:
     for alternative in plan.alternatives:
         predicted = alternative.predicted_s_per_token
         speedup = plan.autoregressive_s_per_token / predicted.best
-        interval = f"{_ms(predicted.low)} to {_ms(predicted.high)}"
-        trace = "" if predicted.trace is None else _ms(predicted.trace)
+        interval = f"{milliseconds(predicted.low)} to {milliseconds(predicted.high)}"
+        trace = "" if predicted.trace is None else milliseconds(predicted.trace)
         rows.append(
-            (str(alternative.hierarchy), _ms(predicted.best), interval, _ms(predicted.exact), trace, _ms(predicted.paper), f"{speedup:.2f}")
+            (
+                str(alternative.hierarchy),
+                milliseconds(predicted.best),
+                interval,
+                milliseconds(predicted.exact),
+                trace,
+                milliseconds(predicted.paper),
+                f"{speedup:.2f}",
+            )
         )
     header = ("hierarchy, smallest first", "predicted, ms a token", "95 % interval", "exact", "trace", "paper", "times the target alone")
     return Section(
@@ -106,14 +115,20 @@ def _plan_bar(alternative: Alternative, plan: Plan) -> Bar:
 
 
 def _share_table(best: Alternative) -> Table:
-    rows = [(model, _ms(seconds)) for model, seconds in best.seconds_by_model.items()]
-    rows.append(("outside of forward passes", _ms(best.overhead_s_per_token)))
+    rows = [(model, milliseconds(seconds)) for model, seconds in best.seconds_by_model.items()]
+    rows.append(("outside of forward passes", milliseconds(best.overhead_s_per_token)))
     return Table("Where the time of a token goes, predicted", ("model", "ms a token"), tuple(rows))
 
 
 def _measurement_section(measurement: Measurement) -> Section:
     costs = [
-        (model, str(width) if width else "a call", _ms(cost.median), f"{_ms(cost.low)} to {_ms(cost.high)}", str(cost.samples))
+        (
+            model,
+            str(width) if width else "a call",
+            milliseconds(cost.median),
+            f"{milliseconds(cost.low)} to {milliseconds(cost.high)}",
+            str(cost.samples),
+        )
         for model in measurement.models
         for width, cost in sorted(measurement.cost_s[model].items())
     ]
@@ -161,7 +176,7 @@ def _comparison_section(comparison: Comparison) -> Section:
     )
     differences = tuple(
         f"{divergence.method} departs from the target alone on prompt {divergence.prompt_id} at token {divergence.position}, where the "
-        f"two logits differ by {divergence.logit_margin:.3g}" + (": a near-tie." if divergence.near_tie else ".")
+        f"two logits differ by {digits(divergence.logit_margin)}" + (": a near-tie." if divergence.near_tie else ".")
         for divergence in comparison.divergences
     )
     text = (
@@ -181,10 +196,6 @@ def _environment_section(environment: Environment) -> Section:
         ("time", environment.time),
     )
     return Section("Environment", (), (Table("Where the plan's figures were made", ("", ""), rows),))
-
-
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1e3:.3g}"
 
 
 def _rate(estimate: Estimate) -> str:

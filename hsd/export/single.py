@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from hsd.export.numbers import milliseconds
 from hsd.models.build import is_derived
 from hsd.pick import embedded
 from hsd.plan.record import Alternative, Plan
@@ -25,7 +26,7 @@ class SingleDraft:
 def choose_single(plan: Plan, tool: str, supported: Callable[[str], bool]) -> SingleDraft:
     """The best-ranked single draft of the plan that `tool` supports, with notes for the head of the snippet."""
     notes = [
-        f"Planned: {plan.hierarchy}, predicted {_ms(plan.predicted_s_per_token.best)} a token "
+        f"Planned: {plan.hierarchy}, predicted {milliseconds(plan.predicted_s_per_token.best)} ms a token "
         f"({plan.predicted_speedup:.2f} times as fast as the target alone).",
         f"Measured by hsd on {plan.environment.label()}, {plan.sampling.label()}; in {tool} the speed will differ, so measure there.",
     ]
@@ -42,7 +43,7 @@ def choose_single(plan: Plan, tool: str, supported: Callable[[str], bool]) -> Si
     assert draft.threshold is not None
     if len(plan.hierarchy.drafts) > 1:
         notes.append(f"{tool} takes one draft and no hierarchy; this is {_rank(chosen, plan, tool)}: {chosen.hierarchy.drafts_label()},")
-        notes.append(f"predicted {_ms(chosen.predicted_s_per_token.best)} a token.")
+        notes.append(f"predicted {milliseconds(chosen.predicted_s_per_token.best)} ms a token.")
     elif chosen.hierarchy != plan.hierarchy:
         notes.append(f"{tool} does not have the planned draft; this is {_rank(chosen, plan, tool)}: {chosen.hierarchy.drafts_label()}.")
     return SingleDraft(draft.model, draft.threshold, tuple(notes))
@@ -76,7 +77,3 @@ def one_line(text: str) -> str:
 
 def _rank(chosen: Alternative, plan: Plan, tool: str) -> str:
     return "the plan's best single draft" if chosen is plan.best_single_draft else f"the best single draft that {tool} has"
-
-
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1000:.3g} ms"

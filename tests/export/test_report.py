@@ -13,6 +13,7 @@ from hsd.export import command
 from hsd.export.comparison import read_comparison
 from hsd.export.exporter import export
 from hsd.export.markdown import literal
+from hsd.export.numbers import digits
 
 HOSTILE = "<img src=x onerror=alert(1)>|`${x}`{{y}}\"'&amp;\n# heading [a](javascript:b)"
 
@@ -139,3 +140,18 @@ def test_a_comparison_file_is_read_back_as_it_was(comparison):
 def test_a_damaged_comparison_file_is_refused_with_a_sentence(comparison, change):
     with pytest.raises(BadInput, match=r"compar|divergences|sampling"):
         read_comparison({**json.loads(json.dumps(comparison.to_json())), **change})
+
+
+def test_numbers_have_three_digits_and_no_exponent():
+    wanted = {
+        0.00421: "0.00421",
+        4.2: "4.2",
+        12.34: "12.3",
+        99.96: "100",
+        1174.2: "1174",
+        0.0: "0",
+        1e-7: "0.0000001",
+        10.0: "10",
+        100.0: "100",
+    }
+    assert {value: digits(value) for value in wanted} == wanted
