@@ -16,7 +16,7 @@ import torch
 
 from hsd.errors import HsdError
 from hsd.generate.events import EndEvent, EndReason, Event, NoticeEvent, Outcome, RoundEvent, TokenEvent
-from hsd.generate.levels import FAULTS, LevelState, NetworkLevel, ProposerLevel, Text, check_request, open_levels
+from hsd.generate.levels import LevelState, NetworkLevel, ProposerLevel, Text, check_request, open_levels
 from hsd.generate.rule import Rule, stack_rows, verify_greedily, verify_tokens
 from hsd.generate.sampling import Transforms, choose, probabilities
 from hsd.generate.text import TextStream, TokenTexts
@@ -25,8 +25,8 @@ from hsd.records import GREEDY, Hierarchy, Sampling, ShouldStop
 from hsd.settings import DEFAULT_MAX_NEW_TOKENS
 
 
-class _Stopped(Exception):
-    """Unwinds the levels when the user asks to stop."""
+class _Stopped(BaseException):
+    """Unwinds the levels when the user asks to stop; no `Exception`, which would be taken for a level's fault."""
 
 
 def generate(
@@ -46,7 +46,7 @@ def generate(
     temperature 0. A fault of a draft removes that draft (a `NoticeEvent`), a fault of the target ends the run with what
     was committed. Raises `BadInput` at once, before any event, when the run cannot start.
     """
-    check_request(models.networks, hierarchy, prompt_ids, max_new_tokens)
+    check_request(models.networks, hierarchy, prompt_ids, max_new_tokens, stop)
     return _Run(models, hierarchy, prompt_ids, sampling, max_new_tokens, tuple(stop), rule, should_stop).events()
 
 
@@ -100,7 +100,7 @@ class _Run:
                 yield from self._take_pending()
         except _Stopped:
             self.end = "stopped"
-        except FAULTS as error:
+        except Exception as error:
             self.end, message = "target_fault", _explain(self.target.name, error)
         ended = time.perf_counter()
         yield from self._take_pending()
@@ -126,7 +126,7 @@ class _Run:
                 continue
             try:
                 level.prefill(self.text, self.prompt_length - 1, self.target, self._stop_if_asked)
-            except FAULTS as error:
+            except Exception as error:
                 if level is self.target:
                     raise
                 self._drop(level, error)
@@ -154,7 +154,7 @@ class _Run:
                 below = self._below(level)  # it may have dropped out
             try:
                 self._verify(level, before)
-            except FAULTS as error:
+            except Exception as error:
                 # Kept tokens and the block from below go up as they are: each carries the distribution it came from.
                 self._drop(level, error)
                 return
@@ -166,7 +166,7 @@ class _Run:
         started = time.perf_counter()
         try:
             proposed = level.proposer.propose(self.text.token_ids, goal - len(self.text)) if goal > len(self.text) else []
-        except FAULTS as error:
+        except Exception as error:
             self._drop(level, error)
             return
         for token_id in proposed:
@@ -252,7 +252,7 @@ class _Run:
         return next((lower for lower in reversed(self.levels[: level.index]) if not lower.dropped), None)
 
     def _drop(self, level: LevelState, error: BaseException) -> None:
-        level.dropped = True
+        level.drop()
         message = f"{_explain(level.name, error)} Generation continues without it; the text stays exact."
         self.pending.append(NoticeEvent(level.index, level.name, message))
 

@@ -11,8 +11,6 @@ from hsd.errors import BadInput, LevelFault
 from hsd.models.network import Cache, Network, Proposer
 from hsd.records import Hierarchy
 
-# What a forward pass may raise; torch.OutOfMemoryError is a RuntimeError.
-FAULTS = (LevelFault, BadInput, RuntimeError, ValueError, IndexError, MemoryError)
 PREFILL_CHUNK = 256  # tokens of the prompt per forward pass: small enough to stop soon, large enough to be fast
 
 
@@ -54,20 +52,20 @@ class NetworkLevel:
     name: str
     threshold: int | None
     network: Network
-    cache: Cache
+    cache: Cache | None  # None once dropped
     vocab: int  # token ids from here on are padding, or unknown to a level above
     dropped: bool = False
 
     def feed(self, text: Text, num_logits: int) -> tuple[torch.Tensor, int]:
         """One forward pass over everything the cache lacks: logits (num_logits, vocab) and the pass's width."""
-        self._check_context(len(text))
         new = text.token_ids[self.cache.length :]
+        self._check(len(text), new)
         logits = self.network.forward(torch.tensor(new), self.cache, num_logits)
         return logits[:, : self.vocab], len(new)
 
     def prefill(self, text: Text, length: int, target: NetworkLevel, stop_if_asked: Callable[[], None]) -> None:
         """Fill the cache with the first `length` tokens, by copying where the target's keys and values serve."""
-        self._check_context(length)
+        self._check(length, text.token_ids[:length])
         if self is not target and self.network.adopt(self.cache, target.network, target.cache):
             return
         for start in range(0, length, PREFILL_CHUNK):
@@ -76,12 +74,22 @@ class NetworkLevel:
             self.network.forward(torch.tensor(chunk), self.cache, 1)
 
     def rollback(self, length: int) -> None:
-        if self.cache.length > length:
+        if self.cache is not None and self.cache.length > length:
             self.cache.crop(length)
 
-    def _check_context(self, length: int) -> None:
+    def drop(self) -> None:
+        """Take no further part. The cache goes: a level often drops out because the memory is full."""
+        self.dropped = True
+        self.cache = None
+
+    def _check(self, length: int, new: Sequence[int]) -> None:
+        """Raise `LevelFault` before the device meets a position or a token it has no row for."""
         if length > self.network.max_context:
             raise LevelFault(f"The text is longer than the context of {self.name} ({self.network.max_context} tokens).")
+        if (largest := max(new, default=0)) >= self.network.vocab_size:
+            raise LevelFault(
+                f"The text holds token {largest}, which is not in the vocabulary of {self.name} ({self.network.vocab_size} tokens)."
+            )
 
 
 @dataclass(slots=True)
@@ -96,6 +104,9 @@ class ProposerLevel:
 
     def rollback(self, length: int) -> None:
         """Nothing to undo: it follows the text it is given."""
+
+    def drop(self) -> None:
+        self.dropped = True
 
 
 LevelState = NetworkLevel | ProposerLevel
@@ -116,7 +127,13 @@ def open_levels(networks: Mapping[str, Network | Proposer], hierarchy: Hierarchy
     return levels[::-1]
 
 
-def check_request(networks: Mapping[str, Network | Proposer], hierarchy: Hierarchy, prompt_ids: Sequence[int], max_new_tokens: int) -> None:
+def check_request(
+    networks: Mapping[str, Network | Proposer],
+    hierarchy: Hierarchy,
+    prompt_ids: Sequence[int],
+    max_new_tokens: int,
+    stop: Sequence[str] = (),
+) -> None:
     """Raise `BadInput` for a run that cannot start, naming what is wrong and what to do."""
     for position, level in enumerate(hierarchy.levels):
         model = networks.get(level.model)
@@ -129,6 +146,8 @@ def check_request(networks: Mapping[str, Network | Proposer], hierarchy: Hierarc
         raise BadInput(f"{hierarchy.target} is a draft without weights and cannot be the target.")
     if max_new_tokens < 1:
         raise BadInput(f"max_new_tokens is {max_new_tokens}; give at least 1.")
+    if "" in stop:
+        raise BadInput("An empty stop string would end every text at once; leave it out.")
     if not prompt_ids:
         raise BadInput("The prompt is empty; type some text.")
     if len(prompt_ids) >= target.max_context:

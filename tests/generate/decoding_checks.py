@@ -30,12 +30,11 @@ def check_story(generation: Generation, hierarchy: Hierarchy) -> None:
     """The rounds tell how the text came about: blocks go up as they were made, and the target's rounds are the text."""
     names = [level.model for level in hierarchy.levels]
     told: list[int] = []
-    handed_up: list[int] = []  # the block that the levels below the verifier have made since its last round
     made: dict[int, list[int]] = {}  # level -> tokens kept since a level above verified
     for round_ in generation.rounds:
         assert round_.model == names[round_.level]
-        below = [made.pop(level) for level in sorted(made) if level < round_.level]
-        handed_up = below[-1] if below else []
+        # A level that dropped out leaves its kept tokens and, after them, the block it was about to verify.
+        handed_up = [token for level in sorted(made, reverse=True) if level < round_.level for token in made.pop(level)]
         if round_.width == 0:  # a proposer
             assert round_.next_token_id is None
             made[round_.level] = list(round_.token_ids)

@@ -1,0 +1,261 @@
+"""Faults inside a level, a stop at any moment, contexts and vocabularies that end early: what is committed stays exact."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import weakref
+
+import pytest
+import torch
+from decoding_checks import decode, greedy_alone
+from tiny_models import model_set, small_set, tiny_llama
+
+from hsd.errors import BadInput, LevelFault
+from hsd.generate.collect import collect
+from hsd.generate.engine import generate
+from hsd.generate.events import NoticeEvent, RoundEvent
+from hsd.models.build import build_network
+from hsd.records import Hierarchy, Sampling
+
+PROMPT = [11, 4, 60, 4, 11]
+LONG = 24
+DEEP = Hierarchy.parse("prompt-lookup@2,early-exit:1@2,far@3,near@4", "target")
+
+
+class Wrapped:
+    """A network that does as another one does, but for what a test changes."""
+
+    def __init__(self, network):
+        self.network = network
+
+    def __getattr__(self, name):
+        return getattr(self.network, name)
+
+    def new_cache(self, capacity):
+        return self.network.new_cache(capacity)
+
+    def adopt(self, cache, other, other_cache):
+        return self.network.adopt(cache, getattr(other, "network", other), other_cache)
+
+    def forward(self, token_ids, cache, num_logits):
+        return self.network.forward(token_ids, cache, num_logits)
+
+
+class Failing(Wrapped):
+    """Fails in pass number `at` (the prompt's counts), and in every later one."""
+
+    def __init__(self, network, at, fault):
+        super().__init__(network)
+        self.at, self.fault, self.passes = at, fault, 0
+
+    def forward(self, token_ids, cache, num_logits):
+        self.passes += 1
+        logits = self.network.forward(token_ids, cache, num_logits)  # the cache has grown before the fault
+        return logits if self.passes <= self.at else self.fault(logits)
+
+
+def raising(error):
+    def fault(logits):
+        raise error
+
+    return fault
+
+
+def spoiled(value):
+    def fault(logits):
+        logits = logits.clone()
+        logits[-1, 5] = value
+        return logits
+
+    return fault
+
+
+FAULTS = {
+    "exception": (raising(RuntimeError("the kernel broke\nlong detail")), "RuntimeError: the kernel broke"),
+    "programming error": (raising(TypeError("no such argument")), "TypeError: no such argument"),
+    "lookup": (raising(KeyError("layer")), "KeyError"),
+    "assertion": (raising(AssertionError()), "AssertionError: no detail"),
+    "not implemented": (raising(NotImplementedError("bfloat16")), "NotImplementedError: bfloat16"),
+    "memory": (raising(torch.OutOfMemoryError("CUDA out of memory")), "ran out of memory"),
+    "host memory": (raising(MemoryError()), "ran out of memory"),
+    "nan": (spoiled(float("nan")), "not finite"),
+    "inf": (spoiled(float("inf")), "not finite"),
+    "nothing": (lambda logits: torch.full_like(logits, float("-inf")), "not finite"),
+}
+
+
+@pytest.fixture(scope="module")
+def small():
+    return small_set()
+
+
+@pytest.fixture(scope="module")
+def text(small):
+    return greedy_alone(small.modules["target"], PROMPT, LONG)
+
+
+def with_failing(small, name, at, fault):
+    return model_set(dict(small.networks) | {name: Failing(small.networks[name], at, fault)})
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+@pytest.mark.parametrize("name", ["early-exit:1", "far", "near"])
+def test_a_faulty_draft_drops_out_with_a_notice_and_the_text_stays(small, text, kind, name):
+    fault, said = FAULTS[kind]
+    generation = decode(with_failing(small, name, 5, fault), DEEP, PROMPT, max_new_tokens=LONG)
+    assert list(generation.token_ids) == text
+    (notice,) = generation.notices
+    assert notice.model == name and said in notice.message and "continues without it" in notice.message
+    assert "\n" not in notice.message
+
+
+@pytest.mark.parametrize("name", ["early-exit:1", "far", "near"])
+def test_a_draft_may_fail_in_any_pass(small, text, name):
+    for at in range(12):
+        generation = decode(with_failing(small, name, at, FAULTS["exception"][0]), DEEP, PROMPT, max_new_tokens=LONG)
+        assert list(generation.token_ids) == text
+        assert [notice.model for notice in generation.notices] == [name]
+
+
+def test_all_drafts_may_fail(small, text):
+    fault = FAULTS["nan"][0]
+    networks = dict(small.networks)
+    for at, name in enumerate(["early-exit:1", "far", "near"]):
+        networks[name] = Failing(networks[name], 2 + 2 * at, fault)
+    generation = decode(model_set(networks), DEEP, PROMPT, max_new_tokens=LONG)
+    assert list(generation.token_ids) == text
+    assert {notice.model for notice in generation.notices} == {"early-exit:1", "far", "near"}
+
+
+def test_a_faulty_proposer_drops_out(small, text):
+    class Broken:
+        name = "prompt-lookup"
+
+        def fresh(self):
+            return self
+
+        def propose(self, token_ids, count):
+            raise KeyError(count)
+
+    generation = decode(model_set(dict(small.networks) | {"prompt-lookup": Broken()}), DEEP, PROMPT, max_new_tokens=LONG)
+    assert list(generation.token_ids) == text
+    assert [notice.model for notice in generation.notices] == ["prompt-lookup"]
+
+
+def test_a_sampled_run_goes_on_without_its_faulty_draft(small):
+    sampling = Sampling(temperature=1.0, seed=3)
+    for kind in ("nan", "inf", "exception"):
+        generation = decode(with_failing(small, "far", 4, FAULTS[kind][0]), DEEP, PROMPT, max_new_tokens=LONG, sampling=sampling)
+        assert len(generation.token_ids) == LONG and len(generation.notices) == 1
+
+
+def test_a_draft_that_dropped_out_gives_its_memory_back(small):
+    """Often enough it dropped out because memory had run out."""
+    caches = []
+
+    def fault(logits):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    class Watched(Failing):
+        def new_cache(self, capacity):
+            cache = self.network.new_cache(capacity)
+            caches.append(weakref.ref(cache.keys))
+            return cache
+
+    models = model_set(dict(small.networks) | {"near": Watched(small.networks["near"], 3, fault)})
+    events = generate(models, Hierarchy.parse("near@3", "target"), PROMPT, max_new_tokens=LONG)
+    next(event for event in events if isinstance(event, NoticeEvent))
+    next(event for event in events if isinstance(event, RoundEvent))
+    gc.collect()
+    assert caches[0]() is None
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+@pytest.mark.parametrize("at", [0, 1, 4])
+def test_a_faulty_target_ends_the_run_with_what_was_committed(small, text, kind, at):
+    fault, said = FAULTS[kind]
+    models = with_failing(small, "target", at, fault)
+    generation = decode(models, DEEP, PROMPT, max_new_tokens=LONG, allow_fault=True)
+    assert generation.end.reason == "target_fault" and said in generation.end.message and "target" in generation.end.message
+    assert list(generation.token_ids) == text[: len(generation.token_ids)]
+    assert len(generation.token_ids) >= max(0, at - 1), "each pass after the prompt's commits a token at least"
+    with pytest.raises(LevelFault, match="target"):
+        collect(generate(with_failing(small, "target", at, fault), DEEP, PROMPT, max_new_tokens=LONG))
+
+
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=1.0)])
+def test_a_stop_is_heeded_at_any_moment(small, text, sampling):
+    whole = decode(small, DEEP, PROMPT, max_new_tokens=LONG, sampling=sampling)
+    asked = itertools.count()
+    decode(small, DEEP, PROMPT, max_new_tokens=LONG, sampling=sampling, should_stop=lambda: next(asked) < 0)
+    questions = next(asked)
+    assert questions > 2 * len(whole.rounds) / 3, "asked before every pass"
+    for moment in range(0, questions, 3):
+        asked = itertools.count()
+        generation = decode(
+            small, DEEP, PROMPT, max_new_tokens=LONG, sampling=sampling, should_stop=lambda at=moment, n=asked: next(n) >= at
+        )
+        assert generation.end.reason == "stopped"
+        assert next(asked) == moment + 1, "nothing is asked, and so nothing done, after a stop"
+        assert generation.token_ids == whole.token_ids[: len(generation.token_ids)]
+
+
+def test_a_run_left_half_way_disturbs_no_later_one(small, text):
+    events = generate(small, DEEP, PROMPT, max_new_tokens=LONG)
+    list(itertools.islice(events, 7))
+    events.close()
+    assert list(decode(small, DEEP, PROMPT, max_new_tokens=LONG).token_ids) == text
+
+
+@pytest.mark.parametrize("context", [3, 5, 6, 12, 20])
+def test_a_draft_with_a_shorter_context_drops_out_where_the_text_leaves_it(small, text, context):
+    networks = dict(small.networks) | {"far": build_network("far", tiny_llama(3, context=max(12, context)))}
+    if context < 12:  # too short for the probe at loading; a model may still promise so little
+        networks["far"].max_context = context
+    generation = decode(model_set(networks), DEEP, PROMPT, max_new_tokens=LONG)
+    assert list(generation.token_ids) == text
+    (notice,) = generation.notices
+    assert notice.model == "far" and f"context of far ({context} tokens)" in notice.message
+    reached = [
+        len(PROMPT) + sum(token.round < round_.round for token in generation.tokens)
+        for round_ in generation.rounds
+        if round_.model == "far"
+    ]
+    assert all(length <= context for length in reached)
+    assert bool(reached) == (context >= len(PROMPT) + 2), "it verifies a block of two at least"
+
+
+def test_a_draft_that_does_not_know_a_token_says_so(small, text):
+    """A smaller vocabulary serves until the text holds a token beyond it."""
+    size = sorted(set(text))[-3]
+    networks = dict(small.networks) | {"far": build_network("far", tiny_llama(3, vocab=size))}
+    prompt = [token for token in PROMPT if token < size]
+    wanted = greedy_alone(small.modules["target"], prompt, LONG)
+    generation = decode(model_set(networks), Hierarchy.parse("far@3", "target"), prompt, max_new_tokens=LONG)
+    assert list(generation.token_ids) == wanted and max(wanted) >= size
+    (notice,) = generation.notices
+    first = next(token for token in wanted if token >= size)
+    assert f"token {first}" in notice.message and f"{size} tokens" in notice.message
+
+
+@pytest.mark.parametrize("settings, said", [
+    ({"prompt_ids": []}, "prompt is empty"),
+    ({"prompt_ids": [64]}, "Token 64 is not in the vocabulary"),
+    ({"prompt_ids": [1] * 96}, "context of target is 96"),
+    ({"max_new_tokens": 0}, "max_new_tokens is 0"),
+    ({"hierarchy": Hierarchy.parse("unknown@3", "target")}, "unknown is in the hierarchy but was not loaded"),
+    ({"hierarchy": Hierarchy.parse("near@3,prompt-lookup@3", "target")}, "prompt-lookup cannot verify"),
+    ({"hierarchy": Hierarchy.parse("near@3", "prompt-lookup")}, "prompt-lookup cannot verify|cannot be the target"),
+    ({"stop": [""]}, "empty stop string"),
+])  # fmt: skip
+def test_a_run_that_cannot_start_says_why_before_any_event(small, settings, said):
+    request = {"hierarchy": DEEP, "prompt_ids": PROMPT} | settings
+    with pytest.raises(BadInput, match=said):
+        generate(small, request.pop("hierarchy"), request.pop("prompt_ids"), **request)
+
+
+def test_no_threshold_below_one_and_no_model_twice():
+    for drafts in ("near@0", "near@-1", "near@two", "near", "near@3,near@3", "target@3"):
+        with pytest.raises(BadInput):
+            Hierarchy.parse(drafts, "target")
