@@ -26,7 +26,7 @@ window.hsd = window.hsd || {};
 
   hsd.build = build;
   hsd.make = make;
-  hsd.read = (value) => (value ? JSON.parse(value) : null); // values come as JSON text (JsonHTML in ui/nodes.py)
+  hsd.read = (value) => (value ? JSON.parse(value) : null); // values come as JSON text (json_html in ui/nodes.py)
   hsd.slot = (element) => element.querySelector(".hsd-slot");
 
   hsd.nodes = function (element, props, watch) {

@@ -10,8 +10,8 @@ from pydantic import BaseModel
 
 from ui import palette, text
 from ui.engine import Engine
-from ui.nodes import nodes
-from ui.page import Ids, Page, status
+from ui.nodes import encoded, nodes, sends
+from ui.page import Ids, Page, Updates, status
 from ui.sample import Sample
 from ui.sidebar import create_sidebar
 from ui.tabs.compare import create_compare
@@ -46,11 +46,13 @@ def build(engine: Engine, sample: Sample | None = None) -> gr.Blocks:
 
         for connect in page.wire:
             connect(page.outputs)
-        for component, value in page.show(Ids()).items():
+        for component, value in encoded(page.show(Ids())).items():
             _preset(component, value)
 
-        def stop(request: gr.Request) -> Any:
-            return status("running", text.STOPPING) if page.jobs.stop(request.session_hash) else status("idle", text.NOTHING_TO_STOP)
+        @sends
+        def stop(request: gr.Request) -> Updates:
+            stopping = page.jobs.stop(request.session_hash)
+            return {page.status: status("running", text.STOPPING) if stopping else status("idle", text.NOTHING_TO_STOP)}
 
         page.stop.click(stop, None, [page.status], queue=False, show_progress="hidden", api_visibility="private")
         arrive, inputs, outputs = page.load

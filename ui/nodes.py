@@ -6,7 +6,9 @@ a model, a visitor or an error must never reach a template. Here the template is
 
 from __future__ import annotations
 
+import functools
 import json
+from collections.abc import Callable
 from typing import Any
 
 import gradio as gr
@@ -38,25 +40,41 @@ def swatch(slot: int) -> Node:
     return el("span", cls=f"swatch m{slot}", aria_hidden="true")
 
 
-class JsonHTML(gr.HTML):
-    """A `gr.HTML` with a constant template whose value goes to the browser as one JSON string.
+def json_html(value: Any = None, **options: Any) -> gr.HTML:
+    """A `gr.HTML` whose value is data, sent to the browser as one JSON text (see `encoded`)."""
+    return gr.HTML(value=None if value is None else json.dumps(value, ensure_ascii=False), **options)
+
+
+def nodes(value: Node | None = None, **options: Any) -> gr.HTML:
+    """A component that shows a `Node`."""
+    return json_html(value, html_template=SLOT, js_on_load="window.hsd.nodes(element, props, watch);", apply_default_css=False, **options)
+
+
+def encoded(updates: dict[Any, Any]) -> dict[Any, Any]:
+    """Updates with the data of every `json_html` as JSON text.
 
     While a handler yields, Gradio sends differences between values and patches them in the browser in place; in a nested
-    value that has gone wrong ("Cannot set properties of undefined"), a string is replaced or appended to as a whole.
+    value that has gone wrong ("Cannot set properties of undefined"), a text is replaced or appended to as a whole.
     """
-
-    def postprocess(self, value: Any) -> str | None:
-        return None if value is None else json.dumps(value, ensure_ascii=False)
-
-    def preprocess(self, payload: str | None) -> Any:
-        """What the browser sends back, as data; `None` when it is not JSON. Whoever uses it checks what is in it."""
-        try:
-            return json.loads(payload) if payload else None
-        except ValueError:
-            return None
+    return {
+        component: json.dumps(value, ensure_ascii=False) if isinstance(component, gr.HTML) and isinstance(value, list | dict) else value
+        for component, value in updates.items()
+    }
 
 
-def nodes(value: Node | None = None, **options: Any) -> JsonHTML:
-    """A component that shows a `Node`."""
-    script = "window.hsd.nodes(element, props, watch);"
-    return JsonHTML(value=value, html_template=SLOT, js_on_load=script, apply_default_css=False, **options)
+def decoded(value: Any) -> Any:
+    """What a `json_html` hands back, as data; `None` when it is not JSON. Whoever uses it checks what is in it."""
+    try:
+        return json.loads(value) if isinstance(value, str) else None
+    except ValueError:
+        return None
+
+
+def sends(handler: Callable[..., dict[Any, Any]]) -> Callable[..., dict[Any, Any]]:
+    """Marks an event handler whose updates may hold `Node`s and other data."""
+
+    @functools.wraps(handler)
+    def wrapped(*arguments: Any) -> dict[Any, Any]:
+        return encoded(handler(*arguments))
+
+    return wrapped

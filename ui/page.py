@@ -18,7 +18,7 @@ from ui import text
 from ui.engine import Engine
 from ui.hero import hero
 from ui.jobs import Done, Failed, Job, JobBoard, Notice, explain, run
-from ui.nodes import Node, el
+from ui.nodes import Node, el, encoded, sends
 from ui.runs import RunPair
 from ui.sample import Sample
 from ui.store import Store
@@ -88,6 +88,7 @@ class Page:
         """Let `button` start `handler(job, *inputs)` when the device is free; Stop works from the first moment on."""
         always = [self.ids, self.hero, self.notices, self.status, self.stop, *self.run_buttons]
 
+        @sends
         def begin(request: gr.Request) -> Updates:
             self.jobs.open(request.session_hash)
             return {self.status: status("waiting", text.WAITING), self.notices: None} | self.busy(True)
@@ -95,11 +96,12 @@ class Page:
         def work(request: gr.Request, *given: Any) -> Iterator[Updates]:
             job = self.jobs.current(request.session_hash)
             try:
-                yield from handler(job, *given)
+                for updates in handler(job, *given):
+                    yield encoded(updates)
             except Exception as error:  # a visitor's mistake found before the work began, or a fault of the page itself
                 job.stop.set()
                 job.ended.set()
-                yield {self.status: failure(explain(error))} | self.busy(False)
+                yield encoded({self.status: failure(explain(error))} | self.busy(False))
 
         button.click(
             begin,

@@ -14,7 +14,7 @@ from hsd.settings import DEFAULT_CANDIDATES, DEFAULT_TARGET
 from ui import format as fmt
 from ui import text
 from ui.engine import CandidateRow, MemoryRow, Setup
-from ui.nodes import JsonHTML, Node, el, nodes
+from ui.nodes import Node, decoded, el, json_html, nodes
 from ui.palette import slot_of
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
@@ -56,8 +56,8 @@ def create_sidebar() -> Sidebar:
             f'<p class="muted small">{text.CANDIDATES_INFO}</p>',
             js_on_load=None,
         )
-        picker = JsonHTML(
-            value={"rows": [], "selected": list(DEFAULT_CANDIDATES), "added": [], "unusable": text.UNUSABLE},
+        picker = json_html(
+            {"rows": [], "selected": list(DEFAULT_CANDIDATES), "added": [], "unusable": text.UNUSABLE},
             html_template='<div class="hsd-slot picker" role="group" aria-labelledby="candidates-label"></div>',
             js_on_load="window.hsd.picker(element, props, trigger, watch); /* 'change' */",
             elem_id="candidates",
@@ -75,12 +75,14 @@ def create_sidebar() -> Sidebar:
 
 def selected(picker: Any) -> tuple[str, ...]:
     """Names ticked in the browser, checked: the value comes from outside."""
+    picker = decoded(picker)
     names = picker.get("selected", []) if isinstance(picker, dict) else []
     return tuple(dict.fromkeys(str(name)[:300] for name in names[:MAX_CANDIDATES])) if isinstance(names, list) else ()
 
 
 def added(picker: Any) -> tuple[str, ...]:
     """Names that the visitor added to the list."""
+    picker = decoded(picker)
     names = picker.get("added", []) if isinstance(picker, dict) else []
     return tuple(dict.fromkeys(str(name)[:300] for name in names[:MAX_CANDIDATES])) if isinstance(names, list) else ()
 

@@ -51,7 +51,8 @@ def test_heat_map_has_a_cell_for_every_measured_pair_with_its_interval(measureme
     pairs = [rate for row in measurement.acceptance.values() for rate in row.values()]
     assert sum(value is not None for row in figure.data[0].z for value in row) == len(pairs) == len(figure.layout.annotations)
     rate = measurement.acceptance["quantized:int4"][TARGET]
-    assert any(f"{rate.mean:.2f}" in a.text and f"{rate.low:.2f}–{rate.high:.2f}" in a.text for a in figure.layout.annotations)
+    assert any(f"{rate.mean:.2f}" in a.text and f"±{(rate.high - rate.low) / 2:.2f}" in a.text for a in figure.layout.annotations)
+    assert f"({rate.low:.3f}–{rate.high:.3f})" in str(figure.data[0].customdata)
 
 
 @pytest.mark.parametrize("value", [step / 40 for step in range(41)])
@@ -75,7 +76,7 @@ def test_hierarchy_graph_emphasises_the_plan(measurement, plan):
     assert widths.count(6) == len(plan.hierarchy.drafts)
     assert len(widths) == sum(len(row) for row in measurement.acceptance.values())
     words = " ".join(annotation.text for annotation in figure.layout.annotations)
-    assert all(f"{level.threshold} tokens" in words for level in plan.hierarchy.drafts)
+    assert all(f"hands up ≥ {level.threshold}" in words for level in plan.hierarchy.drafts)
 
 
 def test_latency_bars_show_the_ranking_and_always_the_target_alone(plan):

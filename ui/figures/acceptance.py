@@ -7,7 +7,7 @@ from itertools import pairwise
 import plotly.graph_objects as go
 
 from hsd.measure.record import Measurement
-from ui.figures.style import finish, full, name, wrapped
+from ui.figures.style import finish, full, wrapped
 from ui.palette import contrast
 
 # Dark blue to light yellow: lightness rises evenly, so it reads without colour too.
@@ -30,7 +30,8 @@ def ink(value: float) -> str:
 
 
 def heatmap(measurement: Measurement) -> go.Figure:
-    """Rows are drafts, columns the models that verify them; each cell carries its mean and 95 % interval."""
+    """Rows are drafts, columns the models that verify them; each cell carries its mean and half its 95 % interval,
+    which is given in full on hover."""
     drafts = [model for model in measurement.models if measurement.acceptance.get(model)]
     verifiers = [model for model in measurement.models if any(model in measurement.acceptance[draft] for draft in drafts)]
     cells = [[measurement.acceptance[draft].get(verifier) for verifier in verifiers] for draft in drafts]
@@ -63,11 +64,18 @@ def heatmap(measurement: Measurement) -> go.Figure:
     for y, row in enumerate(cells):
         for x, cell in enumerate(row):
             if cell:
-                text = f"<b>{cell.mean:.2f}</b><br>{cell.low:.2f}–{cell.high:.2f}"
+                text = f"<b>{cell.mean:.2f}</b><br>±{(cell.high - cell.low) / 2:.2f}"
                 figure.add_annotation(x=x, y=y, text=text, showarrow=False, font=dict(color=ink(cell.mean), size=12), name="cell")
     finish(figure, 110 + 58 * max(1, len(drafts)))
     figure.update_xaxes(
-        tickvals=list(range(len(verifiers))), ticktext=[wrapped(model) for model in verifiers], tickangle=0, showgrid=False, side="bottom"
+        tickvals=list(range(len(verifiers))),
+        ticktext=[wrapped(model) for model in verifiers],
+        tickangle=0,
+        tickfont_size=11,
+        showgrid=False,
+        side="bottom",
     )
-    figure.update_yaxes(tickvals=list(range(len(drafts))), ticktext=[name(model) for model in drafts], showgrid=False, autorange="reversed")
+    figure.update_yaxes(
+        tickvals=list(range(len(drafts))), ticktext=[wrapped(model) for model in drafts], showgrid=False, autorange="reversed"
+    )
     return figure

@@ -56,7 +56,7 @@ def graph(plan: Plan, measurement: Measurement | None) -> go.Figure:
     texts, hovers = [], []
     for model in models:
         in_plan = model in thresholds
-        role = "target" if model == models[-1] else f"hands up ≥ {thresholds[model]} tokens" if in_plan else "not in the plan"
+        role = "target" if model == models[-1] else f"hands up ≥ {thresholds[model]}" if in_plan else "not in the plan"
         texts.append(f"<b>{name(model)}</b><br>{role}" if in_plan else f"{name(model)}<br>{role}")
         cost = (measurement.cost_s.get(model) or {}) if measurement else {}
         first = min(cost) if cost else None
@@ -81,6 +81,6 @@ def graph(plan: Plan, measurement: Measurement | None) -> go.Figure:
         figure.add_annotation(x=0, y=place, text=words, showarrow=False, xanchor="left", align="left", xshift=22, name="label")
     reach = 0.30 + 0.21 * max(1, len(models) - 1)
     finish(figure, 120 + 74 * len(models), margin=dict(l=4, r=4, t=24, b=24), hovermode="closest")
-    figure.update_xaxes(visible=False, range=[-reach - 0.35, max(1.3, reach)])
+    figure.update_xaxes(visible=False, range=[-reach - 0.25, max(1.1, 1.15 * reach)])
     figure.update_yaxes(visible=False, range=[-0.5, len(models) - 0.5])
     return figure

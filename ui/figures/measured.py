@@ -62,7 +62,7 @@ def bars(comparison: Comparison) -> go.Figure:
             x=edge, y=place, text=f"<b>{method.tokens_per_s.median:.3g}</b>", showarrow=False, xanchor="left", xshift=12, name="label"
         )
     finish(figure, 90 + 46 * len(methods), bargap=0.4)
-    figure.update_xaxes(title_text="tokens per second", range=[0, 1.15 * right])
+    figure.update_xaxes(title_text="tokens per second", range=[0, 1.3 * right])
     figure.update_yaxes(tickvals=places, ticktext=[text.METHODS.get(method.name, full(method.name)) for method in methods], showgrid=False)
     return figure
 
@@ -82,8 +82,8 @@ def scatter(points: Sequence[tuple[str, float, float]]) -> go.Figure:
         y=measured,
         mode="markers+text" if len(points) <= 6 else "markers",
         marker=dict(size=12, color=TARGET, symbol="circle", line=dict(width=1.5, color="#ffffff")),
-        text=[full(point[0]) for point in points],
-        textposition="top center",
+        text=[f" {full(point[0])} " for point in points],
+        textposition=["middle right" if x < (low + high) / 2 else "middle left" for x in predicted],
         hovertemplate="%{text}<br>predicted %{x:.3g} ms, measured %{y:.3g} ms a token<extra></extra>",
         showlegend=False,
     )

@@ -31,7 +31,7 @@ def create_compare(page: Page, side: Sidebar) -> None:
             prompts = gr.Number(8, label=text.COMPARE_PROMPTS, minimum=1, maximum=40, precision=0, min_width=100)
             repeats = gr.Number(3, label=text.REPEATS, minimum=1, maximum=20, precision=0, min_width=100)
             limit = gr.Number(64, label=text.MAX_NEW, minimum=1, maximum=MAX_NEW_TOKENS, precision=0, min_width=100)
-            others = gr.Checkbox(True, label=text.WITH_TRANSFORMERS, min_width=160)
+        others = gr.Checkbox(True, label=text.WITH_TRANSFORMERS, container=False)
         verdict = nodes(elem_id="verdict")
         with gr.Row():
             with gr.Column(min_width=340):
@@ -207,9 +207,7 @@ def methods_table(comparison: Comparison) -> Node:
 def _row(method: MethodResult, comparison: Comparison) -> list[Node]:
     alone = next((other.tokens_per_s.median for other in comparison.methods if other.name == "target"), None)
     speed = method.tokens_per_s
-    label = el(
-        "span", el("b", text.METHODS.get(method.name, method.name)), el("br"), el("small", method.hierarchy, cls="muted"), cls="method"
-    )
+    label = el("span", el("b", text.METHODS.get(method.name, method.name)), el("small", method.hierarchy, cls="muted"), cls="method")
     return [
         label,
         f"{fmt.significant(speed.median)} ({fmt.interval(speed.low, speed.high)}, n={speed.samples})",

@@ -18,7 +18,7 @@ from hsd.measure.record import Measurement
 from hsd.plan.record import Plan
 from ui import text
 from ui.jobs import explain
-from ui.nodes import el, nodes
+from ui.nodes import el, nodes, sends
 from ui.page import Ids, Page, Updates, done, failure
 from ui.planning import Limits, make_plan
 from ui.runs import RunPair
@@ -45,6 +45,7 @@ def create_export(page: Page) -> None:
             key = gr.Textbox("", label=text.FETCH, info=text.FETCH_INFO, elem_id="fetch-id", scale=4)
             fetch = gr.Button(text.FETCH_BUTTON, elem_id="fetch", scale=1)
 
+    @sends
     def export(ids: Ids, kind: str) -> Updates:
         try:
             content = content_of(page, ids, kind)
@@ -55,6 +56,7 @@ def create_export(page: Page) -> None:
         block = el("pre", el("code", shown), cls="preview", tabindex="0", aria_label=text.EXPORT_PREVIEW)
         return {preview: block, download: gr.DownloadButton(value=str(file), interactive=True)}
 
+    @sends
     def load(ids: Ids, data: bytes | None) -> Updates:
         try:
             new, what = read_upload(page, data)
@@ -62,6 +64,7 @@ def create_export(page: Page) -> None:
             return {page.status: failure(explain(error))}
         return page.show(new) | {page.status: done(text.LOADED.format(kind=what))}
 
+    @sends
     def fetch_again(ids: Ids, key: str) -> Updates:
         wanted = str(key or "").strip()[:64]
         for name, kind in (("run", RunPair), ("measurement", Measurement), ("plan", Plan), ("comparison", Comparison)):

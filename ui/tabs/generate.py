@@ -18,7 +18,7 @@ from ui import format as fmt
 from ui import stack_trace, text, token_pane
 from ui.engine import GenerateRequest
 from ui.jobs import Failed, Job
-from ui.nodes import JsonHTML, Node, el, nodes
+from ui.nodes import Node, el, json_html, nodes
 from ui.page import Ids, Page, Updates, done, failure
 from ui.planning import check_whole
 from ui.recorder import Recorder, replayed
@@ -62,8 +62,7 @@ def create_generate(page: Page, side: Sidebar) -> None:
             slow = gr.Button(text.REPLAY_SLOW, size="sm", elem_id="replay-slow", scale=0, min_width=160)
         counters = nodes(elem_id="counters")
         gr.Markdown(f"{text.STACK}. {text.STACK_HELP}", elem_classes="caption")
-        stack = JsonHTML(
-            value=None,
+        stack = json_html(
             html_template='<div class="hsd-slot stack"></div>',
             js_on_load="window.hsd.stack(element, props, watch);",
             elem_id="stack",

@@ -16,7 +16,7 @@ from ui.engine import MeasureRequest
 from ui.figures.acceptance import heatmap
 from ui.figures.costs import curves
 from ui.jobs import Failed, Job, explain
-from ui.nodes import Node, el, nodes, swatch, table
+from ui.nodes import Node, el, nodes, sends, swatch, table
 from ui.page import Ids, Page, Updates, done, failure
 from ui.palette import slot_of
 from ui.planning import Limits, make_plan
@@ -103,6 +103,7 @@ def create_measure(page: Page, side: Sidebar) -> None:
 
         yield from page.stream(job, work, on_batch, on_done, on_failed)
 
+    @sends
     def load_prompts(data: bytes | None) -> Updates:
         try:
             return {prompts: (data or b"").decode("utf-8-sig")[:MAX_PROMPT_CHARACTERS]}

@@ -13,7 +13,7 @@ from ui import format as fmt
 from ui import text
 from ui.engine import CandidateRow
 from ui.jobs import explain
-from ui.nodes import Node, el, nodes, swatch, table
+from ui.nodes import Node, el, nodes, sends, swatch, table
 from ui.page import Page, Updates, done, failure
 from ui.palette import slot_of
 from ui.sidebar import MAX_CANDIDATES, Sidebar, added, memory_fit, picker_value, read_setup, selected
@@ -49,9 +49,11 @@ def create_pick(page: Page, side: Sidebar) -> None:
             models: candidate_table(rows, setup.target),
         }
 
+    @sends
     def refresh(target: Any, picker: Any, device: Any, dtype: Any) -> Updates:
         return look(target, picker, device, dtype, fresh=True)
 
+    @sends
     def arrive(target: Any, picker: Any, device: Any, dtype: Any) -> Updates:
         try:
             targets = [row.name for row in page.engine.targets()]
@@ -61,11 +63,13 @@ def create_pick(page: Page, side: Sidebar) -> None:
         lists = {side.target: gr.Dropdown(choices=targets), side.device: gr.Dropdown(choices=devices)}
         return lists | look(target, picker, device, dtype)
 
+    @sends
     def tick(target: Any, picker: Any, device: Any, dtype: Any) -> Updates:
         updates = look(target, picker, device, dtype)
         updates.pop(side.picker, None)  # the browser already shows what it ticked
         return updates
 
+    @sends
     def add_model(name: str, target: Any, picker: Any, device: Any, dtype: Any) -> Updates:
         wanted = str(name or "").strip()[:300]
         if not wanted:

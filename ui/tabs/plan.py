@@ -17,7 +17,7 @@ from ui.figures.hierarchy import graph
 from ui.figures.latency import bars, stacked
 from ui.figures.path import layers
 from ui.jobs import explain
-from ui.nodes import JsonHTML, Node, el, nodes, table
+from ui.nodes import Node, decoded, el, json_html, nodes, sends, table
 from ui.page import Ids, Page, Updates, done, failure
 from ui.planning import Limits, check_whole, make_plan, shortest_path, sliders, what_if
 
@@ -44,8 +44,7 @@ def create_plan(page: Page) -> None:
         with gr.Accordion(text.WHAT_IF, open=False, elem_id="what-if-box"):
             gr.Markdown(text.WHAT_IF_HELP)
             answer = nodes(elem_id="what-if-answer")
-            knobs = JsonHTML(
-                value=None,
+            knobs = json_html(
                 html_template='<div class="hsd-slot sliders"></div>',
                 js_on_load="window.hsd.sliders(element, props, trigger, watch); /* 'change' */",
                 elem_id="what-if",
@@ -94,6 +93,7 @@ def create_plan(page: Page) -> None:
     page.shows.append(show)
     page.outputs += outputs
 
+    @sends
     def make(ids: Ids, depth: Any, threshold: Any, memory: Any) -> Updates:
         try:
             measurement = page.measurement(ids)
@@ -107,11 +107,13 @@ def create_plan(page: Page) -> None:
         except Exception as error:
             return {page.status: failure(explain(error))}
 
+    @sends
     def explore(ids: Ids, value: Any, depth: Any, threshold: Any) -> Updates:
         try:
             measurement, plan = page.measurement(ids), page.plan(ids)
             if plan is None and page.sample and measurement is None:
                 measurement, plan = page.sample.measurement, page.sample.plan
+            value = decoded(value)
             if not plan or not measurement or not isinstance(value, dict) or not isinstance(value.get("values"), dict):
                 return {answer: None}
             limits = read_limits(depth, threshold, 0)
@@ -119,9 +121,11 @@ def create_plan(page: Page) -> None:
         except Exception as error:
             return {answer: el("p", explain(error).message, cls="bad", role="alert")}
 
+    @sends
     def again(ids: Ids) -> Updates:
         return {knobs: show(ids).get(knobs), answer: None}
 
+    @sends
     def compute(table: str, depth: Any, threshold: Any) -> Updates:
         try:
             plan = make_plan(from_csv(str(table)), read_limits(depth, threshold, 0))
