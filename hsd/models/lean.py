@@ -15,8 +15,15 @@ from transformers import PreTrainedModel
 
 from hsd.errors import BadInput
 from hsd.models.causal import context_limit
-from hsd.models.linear import Linear, dense_linear, quantized_linear
+from hsd.models.linear import DenseLinear, Linear, PackedDenseLinear, dense_linear, quantized_linear
 from hsd.models.network import Cache, Network
+
+# In bfloat16 on a CPU every product below gives a token the same bits whatever the width of its pass, if attention is
+# computed in tiles of one shape: a fixed number of query tokens over a padded number of keys. Greedy text through a
+# hierarchy is then the target's own, bit for bit, and not only up to near-ties.
+TILE = 4  # query tokens
+KEY_BLOCK = 32  # keys
+WIDEST_TILED = 64  # a prompt's passes are wider and the same for every hierarchy
 
 LEAN_TYPES = ("llama", "mistral", "qwen2", "qwen3")
 _ROPE_TYPES = ("default", "llama3", "linear")  # others change with the length of the text
@@ -49,7 +56,7 @@ class StaticCache:
     __slots__ = ("capacity", "keys", "length", "values")
 
     def __init__(self, num_layers: int, shape: Shape, capacity: int, dtype: torch.dtype, device: torch.device) -> None:
-        size = (num_layers, shape.kv_heads, capacity, shape.head_dim)
+        size = (num_layers, shape.kv_heads, _round_up(capacity), shape.head_dim)
         self.keys = torch.zeros(size, dtype=dtype, device=device)
         self.values = torch.zeros(size, dtype=dtype, device=device)
         self.capacity = capacity
@@ -101,7 +108,8 @@ class LeanNetwork:
         x = F.embedding(token_ids.to(self.device), self.embedding)  # (q, hidden)
         cos = self.cos[start:stop, None]  # (q, 1, head_dim)
         sin = self.sin[start:stop, None]
-        mask = _causal_mask(width, start, shape.heads // shape.kv_heads, x.dtype, x.device) if width > 1 else None
+        tile = TILE if width <= WIDEST_TILED else width
+        mask = _causal_mask(width, start, tile, shape.heads // shape.kv_heads, x.dtype, x.device)
         for index, layer in enumerate(self.layers):
             h = F.rms_norm(x, (shape.hidden,), layer.input_norm, shape.eps)
             attended = self._attend(layer, layer.qkv(h), cache.keys[index], cache.values[index], start, cos, sin, mask)
@@ -145,20 +153,32 @@ class LeanNetwork:
         rotated = torch.addcmul(rotated * cos, rotated.roll(shape.head_dim // 2, -1), sin)
         keys[:, start:stop] = rotated[:, shape.heads :].transpose(0, 1)
         values[:, start:stop] = qkv[:, shape.heads + shape.kv_heads :].transpose(0, 1)
-        # Queries that share a key-value head become rows of one product: (1, kv_heads, q * group, head_dim).
+        # Queries that share a key-value head become rows of one product, a tile of tokens at a time.
         group = shape.heads // shape.kv_heads
-        queries = rotated[:, : shape.heads].reshape(width, shape.kv_heads, group, shape.head_dim).transpose(0, 1)
-        queries = queries.reshape(1, shape.kv_heads, width * group, shape.head_dim)
-        attended = F.scaled_dot_product_attention(queries, keys[None, :, :stop], values[None, :, :stop], attn_mask=mask)
-        attended = attended.view(shape.kv_heads, width, group, shape.head_dim).transpose(0, 1)
-        return attended.reshape(width, shape.heads * shape.head_dim)
+        tiles, _, rows, padded = mask.shape
+        queries = rotated[:, : shape.heads].unflatten(1, (shape.kv_heads, group))  # (q, kv_heads, group, head_dim)
+        if width < tiles * rows // group:
+            queries = F.pad(queries, (0, 0, 0, 0, 0, 0, 0, tiles * rows // group - width))
+        queries = queries.view(tiles, rows // group, shape.kv_heads, group, shape.head_dim).transpose(1, 2)
+        queries = queries.reshape(tiles, shape.kv_heads, rows, shape.head_dim)
+        attended = F.scaled_dot_product_attention(
+            queries, keys[None, :, :padded].expand(tiles, -1, -1, -1), values[None, :, :padded].expand(tiles, -1, -1, -1), attn_mask=mask
+        )
+        attended = attended.view(tiles, shape.kv_heads, rows // group, group, shape.head_dim).transpose(1, 2)
+        return attended.reshape(tiles * rows // group, shape.heads * shape.head_dim)[:width]
 
 
-def _causal_mask(width: int, start: int, group: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """Additive mask (q * group, start + q): a new token sees the cache and the new tokens up to itself."""
-    future = torch.ones(width, start + width, dtype=torch.bool, device=device).triu(start + 1)
-    mask = torch.zeros(width, start + width, dtype=dtype, device=device).masked_fill_(future, float("-inf"))
-    return mask.repeat_interleave(group, dim=0)
+def _causal_mask(width: int, start: int, tile: int, group: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Additive mask (tiles, 1, tile * group, padded keys): a new token sees the cache and the new tokens up to itself."""
+    padded = _round_up(start + width)
+    tokens = -(-width // tile) * tile
+    future = torch.ones(tokens, padded, dtype=torch.bool, device=device).triu(start + 1)
+    mask = torch.zeros(tokens, padded, dtype=dtype, device=device).masked_fill_(future, float("-inf"))
+    return mask.repeat_interleave(group, dim=0).view(tokens // tile, 1, tile * group, padded)
+
+
+def _round_up(length: int) -> int:
+    return -(-length // KEY_BLOCK) * KEY_BLOCK
 
 
 def supports_lean(module: PreTrainedModel) -> bool:
@@ -178,7 +198,11 @@ def supports_lean(module: PreTrainedModel) -> bool:
 
 
 def lean_network(name: str, module: PreTrainedModel) -> LeanNetwork:
-    """Fuse the projections of `module`, whose parameters become views of the fused weights: nothing is kept twice."""
+    """Fuse the projections of `module`.
+
+    Its parameters become views of the fused weights, so nothing is kept twice, except what is packed for a kernel: a
+    packed weight is a second copy beside the module's own, and counts in `memory_bytes`.
+    """
     model, config = module.model, module.config
     first = model.layers[0].self_attn
     shape = Shape(
@@ -203,15 +227,18 @@ def lean_network(name: str, module: PreTrainedModel) -> LeanNetwork:
                 down=_fuse(mlp.down_proj),
             )
         )
+    head = _fuse(module.lm_head)
+    products = [head, *(linear for layer in layers for linear in (layer.qkv, layer.out, layer.gate_up, layer.down))]
+    packed = sum(linear.nbytes for linear in products if isinstance(linear, PackedDenseLinear))
     return LeanNetwork(
         name,
         layers,
         embedding=model.embed_tokens.weight.detach(),
         final_norm=model.norm.weight.detach(),
-        head=_fuse(module.lm_head),
+        head=head,
         shape=shape,
         rotary=_rotary_tables(module),
-        memory_bytes=module.get_memory_footprint(),
+        memory_bytes=module.get_memory_footprint() + packed,
     )
 
 
@@ -237,14 +264,24 @@ def early_exit_copy(name: str, network: LeanNetwork, num_layers: int) -> LeanNet
     )
 
 
-def _fuse(*linears: torch.nn.Linear) -> Linear:
-    """One product instead of several of the same input."""
+@torch.no_grad()
+def _fuse(*linears: torch.nn.Linear) -> DenseLinear | PackedDenseLinear:
+    """One product instead of several of the same input; an unpacked one shares its memory with `linears`."""
     if len(linears) == 1:
         (linear,) = linears
         return dense_linear(linear.weight.detach(), None if linear.bias is None else linear.bias.detach())
     weight = torch.cat([linear.weight.detach() for linear in linears])
     bias = None if linears[0].bias is None else torch.cat([linear.bias.detach() for linear in linears])
-    return dense_linear(weight, bias)
+    product = dense_linear(weight, bias)
+    if isinstance(product, DenseLinear):
+        offset = 0
+        for linear in linears:
+            rows = linear.weight.shape[0]
+            linear.weight.data = weight[offset : offset + rows]
+            if bias is not None:
+                linear.bias.data = bias[offset : offset + rows]
+            offset += rows
+    return product
 
 
 @torch.inference_mode()
