@@ -182,3 +182,17 @@ def test_the_target_of_a_derived_draft_in_use_stays(make_model):
         assert len(registry.loaded()) == 2
     registry.clear()
     assert registry.loaded() == {}
+
+
+def test_a_model_stays_until_its_last_user_has_left(make_model):
+    registry, target = Registry(), make_model("target")
+    with registry.lease(target, **FLOAT32):
+        with registry.lease(target, **FLOAT32):
+            pass
+        registry.clear()
+        assert list(registry.loaded()) == [target]
+        with registry.lease(target, **FLOAT32):
+            registry.clear()
+            assert list(registry.loaded()) == [target]
+    registry.clear()
+    assert registry.loaded() == {}
