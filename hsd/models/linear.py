@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from hsd.errors import DeviceUnsupported
 from hsd.settings import INT4_GROUP_SIZE
 
-_SPLIT_ABOVE = 512  # inputs
+_LEAST_ROWS = 4
 
 Linear = Callable[[torch.Tensor], torch.Tensor]
 
@@ -34,8 +34,8 @@ class DenseLinear:
 class PackedDenseLinear:
     """As `DenseLinear`, with the weight laid out once for oneDNN's kernels: about twice as fast at a few tokens' width.
 
-    A row's sums must not depend on how many rows a pass has. They do for one row of a long input, which oneDNN splits
-    between threads; such a row is computed as two.
+    Fewer than four rows are filled up: oneDNN has better kernels for four than for one, and it would split a single
+    row of a long input between threads, whose sums then depend on how many rows a pass has.
     """
 
     __slots__ = ("bias", "packed")
@@ -45,9 +45,10 @@ class PackedDenseLinear:
         self.bias = bias
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        if x.shape[0] == 1 and x.shape[1] > _SPLIT_ABOVE:
-            return torch.ops.mkldnn._linear_pointwise(x.repeat(2, 1), self.packed, self.bias, "none", [], "")[:1]
-        return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")  # (q, in) -> (q, out)
+        rows = x.shape[0]
+        if rows < _LEAST_ROWS:
+            x = F.pad(x, (0, 0, 0, _LEAST_ROWS - rows))
+        return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")[:rows]  # (q, in) -> (q, out)
 
     @property
     def weight(self) -> torch.Tensor:
