@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from transformers import StoppingCriteria
+from transformers import PreTrainedModel, StoppingCriteria
 from transformers.generation.streamers import BaseStreamer
 
 from hsd.errors import BadInput
+from hsd.pick.load import load
 from hsd.pick.registry import ModelSet
 from hsd.records import Sampling, ShouldStop
 
@@ -55,15 +56,31 @@ class _StopWhenAsked(StoppingCriteria):
 
 def assistants(models: ModelSet) -> list[str]:
     """Loaded drafts that transformers can use as an assistant: ordinary models of their own."""
-    return [name for name in models.modules if name != models.target]
+    return [name for name in models.own_weights if name != models.target]
+
+
+def load_modules(models: ModelSet, methods: Sequence[str]) -> dict[str, PreTrainedModel]:
+    """transformers' own modules for these baselines, beside this engine's networks, for as long as they are compared."""
+    names = [models.target] if any(name in BASELINES for name in methods) else []
+    names += assistants(models)[:1] if BASELINES[2] in methods else []
+    device = torch.device(models.environment.device)
+    dtype = models.networks[models.target].dtype
+    return {name: load(name, device=device, dtype=dtype).module for name in names}
 
 
 @torch.inference_mode()
 def run_baseline(
-    name: str, models: ModelSet, prompt_ids: Sequence[int], *, sampling: Sampling, max_new_tokens: int, should_stop: ShouldStop
+    name: str,
+    models: ModelSet,
+    modules: Mapping[str, PreTrainedModel],
+    prompt_ids: Sequence[int],
+    *,
+    sampling: Sampling,
+    max_new_tokens: int,
+    should_stop: ShouldStop,
 ) -> BaselineRun:
     """One generation by transformers; raises `BadInput` for a mode these models cannot do."""
-    module = models.modules[models.target]
+    module = modules[models.target]
     first = _FirstTokens()
     torch.manual_seed(sampling.seed)
     output = module.generate(
@@ -74,14 +91,14 @@ def run_baseline(
         streamer=first,
         stopping_criteria=[_StopWhenAsked(should_stop)],
         **_sampling_arguments(sampling),
-        **_mode_arguments(name, models),
+        **_mode_arguments(name, models, modules),
     )
     ended = time.perf_counter()
     token_ids = tuple(output[0, len(prompt_ids) :].tolist())
     return BaselineRun(token_ids, len(token_ids) - first.count, ended - first.time)
 
 
-def _mode_arguments(name: str, models: ModelSet) -> dict[str, Any]:
+def _mode_arguments(name: str, models: ModelSet, modules: Mapping[str, PreTrainedModel]) -> dict[str, Any]:
     if name == "transformers":
         return {}
     if name == "transformers-prompt-lookup":
@@ -90,7 +107,7 @@ def _mode_arguments(name: str, models: ModelSet) -> dict[str, Any]:
         drafts = assistants(models)
         if not drafts:
             raise BadInput("transformers needs a draft model with weights of its own as assistant; none is loaded.")
-        return {"assistant_model": models.modules[drafts[0]]}
+        return {"assistant_model": modules[drafts[0]]}
     raise BadInput(f"“{name}” is no way of decoding; known are {', '.join(BASELINES)}.")
 
 

@@ -96,9 +96,7 @@ def _describe_comparison(result: dict[str, Any], where: str) -> str:
         lines += [f"    {method['hierarchy']}"] if method["hierarchy"] else []
     near = sum(divergence["near_tie"] for divergence in result["divergences"])
     if result["divergences"]:
-        lines.append(
-            f"{len(result['divergences'])} texts depart from the target's, {near} of them at a near-tie of {result['environment']['dtype']}."
-        )
+        lines.append(f"{len(result['divergences'])} texts depart from the target's, {near} of them at a near-tie of the precision.")
     return "\n".join(lines)
 
 

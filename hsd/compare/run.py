@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from hsd.compare.baselines import BASELINES, assistants, run_baseline
+from transformers import PreTrainedModel
+
+from hsd.compare.baselines import BASELINES, assistants, load_modules, run_baseline
 from hsd.compare.divergence import first_divergence
 from hsd.compare.record import Comparison, Divergence, MethodResult
 from hsd.errors import BadInput, Cancelled
@@ -55,16 +57,18 @@ def compare(
     encoded = [(prompt, encode_prompt(models.tokenizer, prompt.prompt)) for prompt in prompts]
     if not encoded:
         raise BadInput("There is no prompt to compare on; give at least one.")
+    report(Progress("compare", 0, repeats * len(encoded), None, "warming up"))
+    modules = load_modules(models, chosen)
     tallies = {name: _Tally() for name in chosen}
     for name in chosen:
-        _run(name, models, plan, hierarchies, encoded[0][1], min(8, max_new_tokens), should_stop)
+        _run(name, models, modules, plan, hierarchies, encoded[0][1], min(8, max_new_tokens), should_stop)
     complete = 0
     for repeat in range(repeats):
         spent = {name: [0, 0.0] for name in chosen}
         for position, (prompt, prompt_ids) in enumerate(encoded):
             for name in chosen:
                 report(_progress(repeat, repeats, position, len(encoded), name, prompt))
-                outcome = _run(name, models, plan, hierarchies, prompt_ids, max_new_tokens, should_stop)
+                outcome = _run(name, models, modules, plan, hierarchies, prompt_ids, max_new_tokens, should_stop)
                 if should_stop():
                     break
                 _add(tallies[name], prompt, outcome, spent[name])
@@ -109,6 +113,7 @@ def _choose_methods(methods: Sequence[str] | None, models: ModelSet, hierarchies
 def _run(
     name: str,
     models: ModelSet,
+    modules: Mapping[str, PreTrainedModel],
     plan: Plan,
     hierarchies: dict[str, Hierarchy],
     prompt_ids: list[int],
@@ -116,7 +121,9 @@ def _run(
     should_stop: ShouldStop,
 ) -> _Outcome:
     if name in BASELINES:
-        run = run_baseline(name, models, prompt_ids, sampling=plan.sampling, max_new_tokens=max_new_tokens, should_stop=should_stop)
+        run = run_baseline(
+            name, models, modules, prompt_ids, sampling=plan.sampling, max_new_tokens=max_new_tokens, should_stop=should_stop
+        )
         return _Outcome(run.token_ids, run.timed_tokens, run.seconds, 0, 0.0)
     events = generate(models, hierarchies[name], prompt_ids, sampling=plan.sampling, max_new_tokens=max_new_tokens, should_stop=should_stop)
     found = collect(events)

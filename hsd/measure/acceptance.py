@@ -64,11 +64,18 @@ def trace_text(
 
 
 def block_gains(traces: Sequence[Trace], draft: str, verifier: str) -> tuple[BlockGain, ...]:
-    """Histogram of (drafted, accepted) over all positions of all traces."""
+    """Histogram of (drafted, accepted) over the rounds of `verifier` with `draft` alone.
+
+    A round that keeps `accepted` tokens moves on by one more; counting every position instead would count a long match
+    once for each of its tokens.
+    """
     counts: dict[tuple[int, int], int] = {}
     for trace in traces:
-        for pair in trace.proposals[draft][verifier]:
-            counts[pair] = counts.get(pair, 0) + 1
+        gains = trace.proposals[draft][verifier]
+        position = 0
+        while position < len(gains):
+            counts[gains[position]] = counts.get(gains[position], 0) + 1
+            position += gains[position][1] + 1
     return tuple(BlockGain(drafted, accepted, count) for (drafted, accepted), count in sorted(counts.items()))
 
 

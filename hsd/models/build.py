@@ -24,12 +24,17 @@ def is_derived(name: str) -> bool:
 
 
 def build_network(name: str, module: PreTrainedModel) -> Network:
-    """A network over `module`; raises `IncompatibleModel` when its cache cannot be rolled back."""
+    """A network over `module`; raises `IncompatibleModel` when its cache cannot be rolled back.
+
+    A lean network takes the module's weights over. The module is its reference: what the lean pass computes must be what
+    the module computes.
+    """
     network: Network = CausalNetwork(name, module)
     if supports_lean(module):
+        wanted = _probe(network)
         network = lean_network(name, module)
-        # The module itself is the reference: what a lean pass computes must be what the model computes.
-        _same_logits(name, network, CausalNetwork(name, module), "the lean forward pass and transformers disagree")
+        if not _close(wanted, _probe(network)):
+            raise IncompatibleModel(f"{name} cannot be used: the lean forward pass and transformers disagree. Please report this model.")
     check_rollback(network)
     return network
 
@@ -71,12 +76,8 @@ def check_rollback(network: Network) -> None:
         )
 
 
-def _same_logits(name: str, network: Network, reference: Network, problem: str) -> None:
-    token_ids = _probe_ids(network)
-    ours = network.forward(token_ids, network.new_cache(_PROBE_TOKENS), _PROBE_TOKENS)
-    theirs = reference.forward(token_ids, reference.new_cache(_PROBE_TOKENS), _PROBE_TOKENS)
-    if not _close(theirs, ours):
-        raise IncompatibleModel(f"{name} cannot be used: {problem}. Please report this model.")
+def _probe(network: Network) -> torch.Tensor:
+    return network.forward(_probe_ids(network), network.new_cache(_PROBE_TOKENS), _PROBE_TOKENS)
 
 
 def _probe_ids(network: Network) -> torch.Tensor:

@@ -198,10 +198,10 @@ def supports_lean(module: PreTrainedModel) -> bool:
 
 
 def lean_network(name: str, module: PreTrainedModel) -> LeanNetwork:
-    """Fuse the projections of `module`.
+    """Take over the weights of `module`, its projections fused; nothing is kept twice.
 
-    Its parameters become views of the fused weights, so nothing is kept twice, except what is packed for a kernel: a
-    packed weight is a second copy beside the module's own, and counts in `memory_bytes`.
+    Where the fused weights are packed for a kernel, the module's own are given up and it can compute no more
+    (`is_spent`); elsewhere they become views of the fused ones.
     """
     model, config = module.model, module.config
     first = model.layers[0].self_attn
@@ -227,18 +227,20 @@ def lean_network(name: str, module: PreTrainedModel) -> LeanNetwork:
                 down=_fuse(mlp.down_proj),
             )
         )
+    embedding = model.embed_tokens.weight.detach()
     head = _fuse(module.lm_head)
     products = [head, *(linear for layer in layers for linear in (layer.qkv, layer.out, layer.gate_up, layer.down))]
-    packed = sum(linear.nbytes for linear in products if isinstance(linear, PackedDenseLinear))
+    shares_embedding = isinstance(head, DenseLinear) and head.weight.data_ptr() == embedding.data_ptr()
+    memory_bytes = sum(product.nbytes for product in products) + (0 if shares_embedding else embedding.nbytes)
     return LeanNetwork(
         name,
         layers,
-        embedding=model.embed_tokens.weight.detach(),
+        embedding=embedding,
         final_norm=model.norm.weight.detach(),
         head=head,
         shape=shape,
         rotary=_rotary_tables(module),
-        memory_bytes=module.get_memory_footprint() + packed,
+        memory_bytes=memory_bytes,
     )
 
 
@@ -264,23 +266,26 @@ def early_exit_copy(name: str, network: LeanNetwork, num_layers: int) -> LeanNet
     )
 
 
+def is_spent(module: PreTrainedModel) -> bool:
+    """Whether a lean network took the module's weights away."""
+    return any(parameter.numel() == 0 for parameter in module.parameters())
+
+
 @torch.no_grad()
 def _fuse(*linears: torch.nn.Linear) -> DenseLinear | PackedDenseLinear:
-    """One product instead of several of the same input; an unpacked one shares its memory with `linears`."""
-    if len(linears) == 1:
-        (linear,) = linears
-        return dense_linear(linear.weight.detach(), None if linear.bias is None else linear.bias.detach())
-    weight = torch.cat([linear.weight.detach() for linear in linears])
+    """One product instead of several of the same input; the linears' own weights become views of it, or are given up."""
+    single = len(linears) == 1
+    weight = linears[0].weight.detach() if single else torch.cat([linear.weight.detach() for linear in linears])
     bias = None if linears[0].bias is None else torch.cat([linear.bias.detach() for linear in linears])
     product = dense_linear(weight, bias)
-    if isinstance(product, DenseLinear):
-        offset = 0
+    if isinstance(product, PackedDenseLinear):
         for linear in linears:
-            rows = linear.weight.shape[0]
-            linear.weight.data = weight[offset : offset + rows]
-            if bias is not None:
-                linear.bias.data = bias[offset : offset + rows]
-            offset += rows
+            # A new parameter, so that an embedding tied to the old one keeps it.
+            linear.weight = torch.nn.Parameter(weight.new_empty(0), requires_grad=False)
+    elif not single:
+        sizes = [linear.weight.shape[0] for linear in linears]
+        for linear, rows in zip(linears, weight.split(sizes), strict=True):
+            linear.weight.data = rows
     return product
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from hsd.errors import Cancelled, HsdError, IncompatibleModel, ModelUnavailable
 from hsd.models.build import build_network, derive, is_derived
@@ -21,7 +21,7 @@ from hsd.pick.device import choose_device, choose_dtype, environment
 from hsd.pick.facts import facts_of
 from hsd.pick.failures import explain
 from hsd.pick.load import Loaded, load, load_tokenizer
-from hsd.pick.memory import derived_bytes, footprint, free_bytes, gb, usable_bytes
+from hsd.pick.memory import Footprint, derived_bytes, footprint, free_bytes, gb, usable_bytes
 from hsd.pick.source import find_source, prepare
 from hsd.records import Environment, Progress, Report, ShouldStop
 
@@ -34,7 +34,7 @@ class ModelSet:
 
     target: str
     networks: Mapping[str, Network | Proposer]  # drafts in the order asked for, then the target
-    modules: Mapping[str, PreTrainedModel]  # transformers' own modules of those that have weights of their own
+    own_weights: tuple[str, ...]  # the names of those that are not derived from the target
     tokenizer: PreTrainedTokenizerBase
     environment: Environment
     notices: tuple[str, ...]  # drafts that were left out, and why
@@ -44,10 +44,11 @@ class ModelSet:
 
 @dataclass(slots=True)
 class _Entry:
-    """A loaded model, or a draft derived from one; `loaded` is None for the latter."""
+    """A loaded model, or a draft derived from one; `loaded` and `size` are None for the latter."""
 
     network: Network | Proposer
     loaded: Loaded | None
+    size: Footprint | None = None
     users: int = 0
     last_used: float = field(default_factory=time.monotonic)
 
@@ -124,7 +125,6 @@ class Registry:
             base = self._take((target, "", *place), taken, lambda: self._load(target, device, dtype, report, should_stop))
             assert base.loaded is not None
             networks: dict[str, Network | Proposer] = {}
-            modules: dict[str, PreTrainedModel] = {}
             notices: list[str] = []
             for name in dict.fromkeys(drafts):
                 if name == target:
@@ -134,20 +134,17 @@ class Registry:
                 try:
                     entry = self._take_draft(name, target, base, device, dtype, taken, report, should_stop)
                     networks[name] = entry.network
-                    if entry.loaded is not None:
-                        modules[name] = entry.loaded.module
                 except Cancelled:
                     raise
                 except HsdError as error:
                     notices.append(f"The draft {name} is left out. {error}")
             networks[target] = base.network
-            modules[target] = base.loaded.module
         finally:
             self._loading.release()
         return ModelSet(
             target=target,
             networks=MappingProxyType(networks),
-            modules=MappingProxyType(modules),
+            own_weights=tuple(name for name in networks if not is_derived(name)),
             tokenizer=base.loaded.tokenizer,
             environment=environment(device, dtype),
             notices=tuple(notices),
@@ -206,14 +203,14 @@ class Registry:
     def _load(self, name: str, device: torch.device, dtype: torch.dtype, report: Report, should_stop: ShouldStop) -> _Entry:
         self._make_room(name, facts_of(name).footprint(dtype).weight_bytes, device)
         loaded = load(name, device=device, dtype=dtype, report=report, should_stop=should_stop)
+        size = footprint(loaded.module, dtype)
         with _as_sentence(name):
-            return _Entry(build_network(name, loaded.module), loaded)
+            return _Entry(build_network(name, loaded.module), loaded, size)
 
     def _derive(self, name: str, base: _Entry, report: Report) -> _Entry:
-        assert base.loaded is not None
+        assert base.loaded is not None and base.size is not None and isinstance(base.network, Network)
         report(Progress("prepare draft", 0, 1, message=name))
-        size = footprint(base.loaded.module, base.loaded.module.dtype)
-        self._make_room(name, derived_bytes(name, size), base.loaded.module.device)
+        self._make_room(name, derived_bytes(name, base.size), base.network.device)
         with _as_sentence(name):
             entry = _Entry(derive(name, base.network, base.loaded.module), None)
         report(Progress("prepare draft", 1, 1, message=name))

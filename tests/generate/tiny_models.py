@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 import string
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from hsd.models.build import build_network, derive
+from hsd.models.build import build_network, derive, is_derived
 from hsd.models.network import Network, Proposer
 from hsd.pick.registry import ModelSet
 from hsd.records import Environment
@@ -80,18 +81,26 @@ def perturbed(module: PreTrainedModel, amount: float, seed: int = 5) -> PreTrain
     return twin
 
 
+@dataclass(frozen=True)
+class TinySet(ModelSet):
+    """A model set that keeps transformers' modules beside the networks over them, as references."""
+
+    modules: Mapping[str, PreTrainedModel]
+
+
 def model_set(
     networks: Mapping[str, Network | Proposer],
     *,
     tokenizer: PreTrainedTokenizerBase | None = None,
     modules: Mapping[str, PreTrainedModel] | None = None,
     eos: frozenset[int] = frozenset(),
-) -> ModelSet:
+) -> TinySet:
     """What a lease would give; the target is the last of `networks`."""
-    return ModelSet(
+    return TinySet(
+        modules=dict(modules or {}),
         target=list(networks)[-1],
         networks=MappingProxyType(dict(networks)),
-        modules=MappingProxyType(dict(modules or {})),
+        own_weights=tuple(name for name in networks if not is_derived(name)),
         tokenizer=tokenizer or letter_tokenizer(),
         environment=Environment("cpu", "", "float32", "", "", "", ""),
         notices=(),
@@ -100,7 +109,7 @@ def model_set(
     )
 
 
-def small_set(*, eos: frozenset[int] = frozenset(), context: int = CONTEXT) -> ModelSet:
+def small_set(*, eos: frozenset[int] = frozenset(), context: int = CONTEXT) -> TinySet:
     """A tiny target with a draft of every kind: `SMALL_DRAFTS`, from never to nearly always right."""
     module = tiny_llama(context=context)
     modules = {
