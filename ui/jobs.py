@@ -27,6 +27,7 @@ class Job:
     items: queue.SimpleQueue[Any] = field(default_factory=queue.SimpleQueue)
     detached_at: float | None = None
     ended: threading.Event = field(default_factory=threading.Event)
+    final: dict[Any, Any] = field(default_factory=dict)  # updates of the page for when the run has ended
 
     def should_stop(self) -> bool:
         return self.stop.is_set() or (self.detached_at is not None and time.monotonic() - self.detached_at > GRACE_S)
@@ -54,25 +55,33 @@ class Failed:
 
 
 class JobBoard:
-    """The current job of each browser tab, by Gradio's session hash; bounded by forgetting ended jobs."""
+    """The current job of each browser tab, by Gradio's session hash; those of visitors who left are forgotten in time."""
 
-    def __init__(self) -> None:
+    def __init__(self, capacity: int = 1000) -> None:
         self._jobs: dict[str, Job] = {}
+        self._capacity = capacity
         self._lock = threading.Lock()
 
     def open(self, session: str) -> Job:
         """A new job for that tab; an older one that still runs is asked to stop."""
         job = Job()
         with self._lock:
-            self._jobs = {key: old for key, old in self._jobs.items() if not old.ended.is_set()}
             if session in self._jobs:
-                self._jobs[session].stop.set()
+                self._jobs.pop(session).stop.set()
+            left = [key for key, old in self._jobs.items() if old.ended.is_set() and old.detached_at is not None]
+            for key in left + list(self._jobs)[: max(0, len(self._jobs) - self._capacity)]:
+                self._jobs.pop(key, None)
             self._jobs[session] = job
         return job
 
     def current(self, session: str) -> Job:
         with self._lock:
             return self._jobs.setdefault(session, Job())
+
+    def close(self, session: str) -> Job:
+        """The tab's job, which is over and forgotten now."""
+        with self._lock:
+            return self._jobs.pop(session, None) or Job()
 
     def stop(self, session: str) -> bool:
         """Ask the tab's job to end; false if none runs."""

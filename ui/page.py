@@ -84,9 +84,17 @@ class Page:
     def busy(self, running: bool) -> Updates:
         return {self.stop: gr.Button(interactive=running)} | {button: gr.Button(interactive=not running) for button in self.run_buttons}
 
-    def on_device(self, button: gr.Button, handler: Callable[..., Iterator[Updates]], inputs: list[Any], outputs: list[Any]) -> None:
-        """Let `button` start `handler(job, *inputs)` when the device is free; Stop works from the first moment on."""
-        always = [self.ids, self.hero, self.notices, self.status, self.stop, *self.run_buttons]
+    def on_device(
+        self, button: gr.Button, handler: Callable[..., Iterator[Updates]], inputs: list[Any], live: list[Any], more: list[Any]
+    ) -> None:
+        """Let `button` start `handler(job, *inputs)` when the device is free; Stop works from the first moment on.
+
+        Three events: buttons off at once; the run itself, which updates only what `live` names, since each output costs time at
+        every update; and at its end `job.final`, which may update `more` as well, with the buttons back.
+        """
+        always = [self.notices, self.status]
+        buttons = [self.stop, *self.run_buttons]
+        quiet = dict(show_progress="hidden", api_visibility="private")
 
         @sends
         def begin(request: gr.Request) -> Updates:
@@ -101,24 +109,15 @@ class Page:
             except Exception as error:  # a visitor's mistake found before the work began, or a fault of the page itself
                 job.stop.set()
                 job.ended.set()
-                yield encoded({self.status: failure(explain(error))} | self.busy(False))
+                job.final = {self.status: failure(explain(error))}
 
-        button.click(
-            begin,
-            None,
-            [part for part in always if part not in (self.ids, self.hero)],
-            queue=False,
-            show_progress="hidden",
-            api_visibility="private",
-        ).then(
-            work,
-            inputs,
-            list(dict.fromkeys([*always, *outputs])),
-            concurrency_id="device",
-            concurrency_limit=1,
-            show_progress="hidden",
-            api_visibility="private",
-        )
+        @sends
+        def end(request: gr.Request) -> Updates:
+            return self.jobs.close(request.session_hash).final | self.busy(False)
+
+        begun = button.click(begin, None, [*always, *buttons], queue=False, **quiet)
+        ran = begun.then(work, inputs, [*always, *live], concurrency_id="device", concurrency_limit=1, **quiet)
+        ran.then(end, None, list(dict.fromkeys([self.ids, self.hero, *always, *buttons, *live, *more])), queue=False, **quiet)
 
     def stream(
         self,
@@ -128,25 +127,25 @@ class Page:
         on_done: Callable[[Any], Updates],
         on_failed: Callable[[Failed], Updates] = lambda _: {},
     ) -> Iterator[Updates]:
-        """Updates of one run: `on_batch` gets what the worker put (progress aside), `on_done` its result."""
+        """Updates of one run: `on_batch` gets what the worker put (progress aside); `on_done` turns its result into `job.final`."""
         told: list[str] = []
         for batch in run(job, work):
             last = batch[-1]
-            ended = isinstance(last, Done | Failed)
-            items = batch[:-1] if ended else batch
+            items = batch[:-1] if isinstance(last, Done | Failed) else batch
             updates = on_batch([item for item in items if not isinstance(item, Progress | Notice)])
             new = [item.message for item in items if isinstance(item, Notice)]
             if new:
                 told += new
                 updates[self.notices] = notices(told)
             for item in items:
-                if isinstance(item, Progress) and not ended:
+                if isinstance(item, Progress):
                     updates[self.status] = progress(item)
+            if updates:
+                yield updates
             if isinstance(last, Done):
-                updates |= on_done(last.value)
+                job.final = on_done(last.value)
             elif isinstance(last, Failed):
-                updates |= {self.status: failure(last)} | on_failed(last)
-            yield updates | (self.busy(False) if ended else {})
+                job.final = {self.status: failure(last)} | on_failed(last)
 
     def keep(self, ids: Ids, **items: Any) -> Ids:
         """Put results into the store; returns the ids with theirs."""

@@ -54,7 +54,8 @@ def measure(
     effort = THOROUGH if thorough else QUICK
     chosen = prompts.spread(effort.prompts)
     encoded = [(prompt, _encode(models, prompt, effort.max_new_tokens)) for prompt in chosen]
-    context_tokens = sorted(len(ids) for _, ids in encoded)[len(encoded) // 2] + effort.max_new_tokens // 2
+    # A pass costs more by a constant for each token of context, so that costs at the mean context are the mean costs.
+    context_tokens = sum(len(ids) for _, ids in encoded) // len(encoded) + effort.max_new_tokens // 2
     filler = [token_id for _, ids in encoded for token_id in ids]
     longest = context_tokens + max(effort.widths)
     filler = (filler * (longest // len(filler) + 1))[:longest]

@@ -120,9 +120,9 @@ def create_compare(page: Page, side: Sidebar) -> None:
         yield from page.stream(job, work, lambda _: {}, on_done)
 
     inputs = [page.ids, prompts, repeats, limit, others, *side.setup]
-    page.wire.append(lambda everything: page.on_device(button, compare, inputs, everything))
-    page.wire.append(lambda _: page.on_device(lossless, check, inputs, [proof]))
-    page.wire.append(lambda _: page.on_device(sweep, run_sweep, inputs, [swept, points]))
+    page.wire.append(lambda everything: page.on_device(button, compare, inputs, [], everything))
+    page.wire.append(lambda _: page.on_device(lossless, check, inputs, [proof], []))
+    page.wire.append(lambda _: page.on_device(sweep, run_sweep, inputs, [swept], [points]))
 
 
 def lossless_line(report: LosslessReport) -> str:

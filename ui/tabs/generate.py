@@ -201,7 +201,7 @@ def create_generate(page: Page, side: Sidebar) -> None:
         yield from page.stream(job, work, on_batch, on_done, on_failed)
 
     inputs = [page.ids, prompt, drafts, limit, beside, system, raw, *side.setup, *side.sampling]
-    page.wire.append(lambda _: page.on_device(button, generate, inputs, [*outputs[:-1], page.hero]))
+    page.wire.append(lambda _: page.on_device(button, generate, inputs, outputs[:-1], []))
     for again, speed in ((replay, 1), (slow, 0.25)):
         again.click(None, None, None, js=f"() => {{ window.hsd.replay(['token-pane', 'alone-pane'], {speed}); }}")
 

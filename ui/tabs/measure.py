@@ -111,11 +111,8 @@ def create_measure(page: Page, side: Sidebar) -> None:
             return {page.status: failure(explain(BadInput(text.PROMPTS_NOT_TEXT)))}
 
     file.upload(load_prompts, [file], [prompts, page.status], show_progress="hidden", api_visibility="private")
-    page.wire.append(
-        lambda everything: page.on_device(
-            button, measure, [page.ids, thorough, prompts, kind, column, *side.setup, *side.sampling], everything
-        )
-    )
+    inputs = [page.ids, thorough, prompts, kind, column, *side.setup, *side.sampling]
+    page.wire.append(lambda everything: page.on_device(button, measure, inputs, outputs, everything))
     page.outputs += outputs
 
 
