@@ -79,7 +79,7 @@ class Visit:
     def __init__(self, page, url: str, theme: str = "light") -> None:
         self.page = page
         self.errors: list[str] = []
-        page.set_default_timeout(20_000)
+        page.set_default_timeout(45_000)
         page.on("pageerror", lambda error: self.errors.append(str(error)))
         page.on("console", lambda message: self.errors.append(message.text) if message.type == "error" else None)
         page.goto(f"{url}?__theme={theme}")
