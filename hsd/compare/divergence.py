@@ -11,13 +11,20 @@ from hsd.models.network import Network
 
 
 def first_divergence(
-    method: str, prompt_id: str, target: Network, prompt_ids: Sequence[int], wanted: Sequence[int], got: Sequence[int]
+    method: str,
+    prompt_id: str,
+    target: Network,
+    prompt_ids: Sequence[int],
+    wanted: Sequence[int],
+    got: Sequence[int],
+    other: Network | None = None,
 ) -> Divergence | None:
     """`None` when the texts are equal.
 
-    At the first different token the target's logits are computed twice, in passes of one token and in one wide pass.
-    Precisions below float32 round the two differently; where the tokens' distance is within twice that difference,
-    neither order is more right than the other: a near-tie.
+    At the first different token the target's logits are computed twice: in one wide pass and in passes of one token, or
+    by `other` where that is what made the text (transformers' own pass over the same weights). Precisions below float32
+    round the two differently; where the two tokens' distance is within twice that difference, neither is more right than
+    the other: a near-tie.
     """
     if list(wanted) == list(got):
         return None
@@ -26,10 +33,10 @@ def first_divergence(
     if position == shared:  # one text ended early: no two tokens to weigh
         return Divergence(method, prompt_id, position, float("inf"), False)
     text = [*prompt_ids, *wanted[:position]]
-    wide = _logits(target, text, chunk=32)
-    narrow = _logits(target, text, chunk=1)
-    noise = (wide - narrow).abs().max().item()
-    margin = abs(narrow[wanted[position]] - narrow[got[position]]).item()
+    logits = _logits(target, text, chunk=1)
+    again = _logits(other or target, text, chunk=1 if other else 32)
+    noise = (logits - again).abs().max().item()
+    margin = abs(logits[wanted[position]] - logits[got[position]]).item()
     return Divergence(method, prompt_id, position, margin, margin <= 2 * noise)
 
 

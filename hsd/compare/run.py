@@ -16,6 +16,7 @@ from hsd.generate.engine import generate
 from hsd.generate.prompt import encode_prompt
 from hsd.measure.intervals import median_estimate
 from hsd.measure.prompts import Prompt, PromptSet
+from hsd.models.causal import CausalNetwork
 from hsd.pick.registry import ModelSet
 from hsd.plan.record import Plan
 from hsd.records import Hierarchy, Level, Progress, Report, ShouldStop
@@ -81,7 +82,7 @@ def compare(
         complete += 1
     if not complete:
         raise Cancelled("Stopped before every method had run once; there is nothing to compare yet.")
-    return _assemble(models, plan, hierarchies, tallies, dict((p.id, ids) for p, ids in encoded), complete, max_new_tokens)
+    return _assemble(models, modules, plan, hierarchies, tallies, dict((p.id, ids) for p, ids in encoded), complete, max_new_tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +148,7 @@ def _progress(repeat: int, repeats: int, position: int, count: int, name: str, p
 
 def _assemble(
     models: ModelSet,
+    modules: Mapping[str, PreTrainedModel],
     plan: Plan,
     hierarchies: dict[str, Hierarchy],
     tallies: dict[str, _Tally],
@@ -160,11 +162,13 @@ def _assemble(
     divergences: list[Divergence] = []
     results = []
     target = models.networks[models.target]
+    theirs = CausalNetwork(models.target, modules[models.target]) if modules else None
     for name, tally in tallies.items():
         found: list[Divergence] = []
         if plan.sampling.greedy and name != "target":
             for prompt_id, wanted in tallies["target"].texts.items():
-                divergence = first_divergence(name, prompt_id, target, prompt_ids[prompt_id], wanted, tally.texts[prompt_id])
+                other = theirs if name in BASELINES else None
+                divergence = first_divergence(name, prompt_id, target, prompt_ids[prompt_id], wanted, tally.texts[prompt_id], other)
                 found += [divergence] if divergence else []
         divergences += found
         results.append(
