@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 
 def significant(value: float, digits: int = 3) -> str:
     """`0.0123`, `1.23`, `12.3`, `123`; thin spaces in thousands."""
@@ -67,7 +65,3 @@ def parameters(count: int | None) -> str:
 
 def interval(low: float, high: float, digits: int = 3) -> str:
     return f"{significant(low, digits)}–{significant(high, digits)}"
-
-
-def listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:-1]) + " and " + names[-1] if len(names) > 1 else "".join(names)

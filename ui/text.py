@@ -1,10 +1,6 @@
 """Every sentence of the page, in one place. Words in braces are filled in by `str.format`."""
 
 TITLE = "Hierarchical speculative decoding"
-LEAD = (
-    "Stack several draft models under one target and get the target's own text in less time. "
-    "Measure this device, plan the fastest stack, watch it decode, check the promise."
-)
 
 # The six steps of the data path
 PICK, MEASURE, PLAN, GENERATE, COMPARE, EXPORT = "1 Pick", "2 Measure", "3 Plan", "4 Generate", "5 Compare", "6 Export"
@@ -15,7 +11,6 @@ WAITING = "Waiting for the device: one run at a time uses it, yours comes next i
 READY = "Ready."
 STOPPING = "Stopping…"
 NOTHING_TO_STOP = "Nothing of yours is running."
-STOPPED_NOTHING = "Stopped. Nothing was complete yet, so nothing was kept."
 LEFT = "{time} left"
 RUN_ID = "run {key}"
 
