@@ -59,7 +59,8 @@ class Transforms:
 def choose(scores: torch.Tensor, model: str) -> list[int]:
     """Argmax of each row of `scores` (n, vocab); one device synchronisation. Raises `LevelFault` for NaN or inf."""
     values, choices = scores.max(-1)
-    maxima, token_ids = torch.stack((values.double(), choices.double())).tolist()
+    # float32 holds every token id up to 2**24, and is the widest kind of number that Apple's GPUs know.
+    maxima, token_ids = torch.stack((values.float(), choices.float())).tolist()
     _check_finite(maxima, model)
     return [int(token_id) for token_id in token_ids]
 
