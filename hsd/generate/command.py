@@ -12,6 +12,7 @@ from hsd.errors import BadInput
 from hsd.generate.collect import collect
 from hsd.generate.engine import generate
 from hsd.generate.prompt import encode_prompt
+from hsd.generate.rule import RULES
 from hsd.generate.trace import trace_json
 from hsd.pick.registry import REGISTRY
 from hsd.plan.record import Plan
@@ -35,6 +36,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--repetition-penalty", type=float, default=1.0, metavar="r", help="1 is off (default: %(default)s)")
     parser.add_argument("--no-repeat-ngram-size", type=int, default=0, metavar="n", help="0 is off (default: %(default)s)")
     parser.add_argument("--stop", action="append", default=[], metavar="TEXT", help="stop once this text is generated; may be given again")
+    parser.add_argument(
+        "--verification",
+        choices=sorted(RULES),
+        default="token",
+        help="rule for sampled blocks: by token, or by block (default: %(default)s)",
+    )
     parser.add_argument("--seed", type=int, default=0, metavar="s")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or mps (default: %(default)s)")
     parser.add_argument("--dtype", default="auto", help="auto, float32, bfloat16 or float16 (default: %(default)s)")
@@ -60,7 +67,15 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         if models.notices:
             raise BadInput(" ".join(models.notices))
         prompt_ids = encode_prompt(models.tokenizer, prompt, raw=args.raw, system=args.system)
-        events = generate(models, hierarchy, prompt_ids, sampling=sampling, max_new_tokens=args.max_new_tokens, stop=args.stop)
+        events = generate(
+            models,
+            hierarchy,
+            prompt_ids,
+            sampling=sampling,
+            max_new_tokens=args.max_new_tokens,
+            stop=args.stop,
+            rule=RULES[args.verification],
+        )
         generation = collect(events)
         trace = trace_json(generation, hierarchy, sampling, models.environment, len(prompt_ids))
     if args.trace:

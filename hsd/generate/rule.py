@@ -83,3 +83,6 @@ def verify_block(
         residual = (joint_at_accepted * row - draft_probs[accepted]).clamp(min=0)
         row = residual if residual.sum() > 0 else row
     return accepted, int(torch.multinomial(row, 1, generator=generator))
+
+
+RULES: dict[str, Rule] = {"token": verify_tokens, "block": verify_block}
