@@ -9,7 +9,7 @@ from typing import Any
 from hsd.console import report_to_stderr, write_json
 from hsd.measure.prompts import load_default, load_file
 from hsd.measure.record import Measurement
-from hsd.measure.run import measure
+from hsd.measure.store import measure_or_find
 from hsd.pick.registry import REGISTRY
 from hsd.records import Sampling
 from hsd.settings import DEFAULT_CANDIDATES, DEFAULT_TARGET
@@ -22,6 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--candidates", default=",".join(DEFAULT_CANDIDATES), help="drafts, comma separated (default: %(default)s)")
     parser.add_argument("--out", required=True, type=Path, help="measurement file to write (JSON)")
     parser.add_argument("--quick", action="store_true", help="16 prompts and 9 widths instead of all 40 prompts and 15 widths")
+    parser.add_argument("--again", action="store_true", help="measure even when a measurement of the same conditions is kept")
     parser.add_argument("--prompts", type=Path, help="your own prompts: .txt, .jsonl or .csv (default: the project's own 40)")
     parser.add_argument("--temperature", type=float, default=0.0, help="0 is greedy (default: %(default)s)")
     parser.add_argument("--top-k", type=int, default=0, help="0 is off (default: %(default)s)")
@@ -38,9 +39,14 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     prompts = load_file(args.prompts) if args.prompts else load_default()
     drafts = [name.strip() for name in args.candidates.split(",") if name.strip()]
     with REGISTRY.lease(args.target, drafts, device=args.device, dtype=args.dtype, report=report_to_stderr) as models:
-        measurement = measure(models, prompts, sampling=sampling, thorough=not args.quick, report=report_to_stderr)
+        measurement, kept = measure_or_find(
+            models, prompts, sampling=sampling, thorough=not args.quick, again=args.again, report=report_to_stderr
+        )
     write_json(args.out, measurement.to_json())
-    return measurement.to_json() | {"notices": list(models.notices)}
+    notices = list(models.notices)
+    if kept:
+        notices.append(f"Kept from {measurement.environment.time}; measure again with --again.")
+    return measurement.to_json() | {"notices": notices}
 
 
 def describe(result: dict[str, Any]) -> str:

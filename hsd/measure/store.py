@@ -1,0 +1,147 @@
+"""Measurements kept in the user's data folder, and found again when everything they depend on is the same."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from hsd.errors import HsdError
+from hsd.measure.prompts import PromptSet
+from hsd.measure.record import Measurement, PromptSetInfo
+from hsd.measure.run import measure
+from hsd.pick.registry import ModelSet
+from hsd.pick.revision import revision
+from hsd.records import GREEDY, Environment, Report, Sampling, ShouldStop
+from hsd.settings import data_dir
+
+_LOCK_WAIT_S = 30.0  # another process may be writing
+_TABLE = """create table if not exists measurements (
+    key text primary key, made text not null, complete integer not null, conditions text not null, content text not null)"""
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """All that a measurement depends on; another value of any of them means another measurement."""
+
+    models: tuple[str, ...]  # in alphabetical order
+    revisions: tuple[str, ...]  # of the same
+    target: str
+    device: str
+    device_name: str
+    dtype: str
+    torch: str
+    transformers: str
+    sampling: Sampling
+    prompts: PromptSetInfo
+    thorough: bool
+
+    @classmethod
+    def of(
+        cls,
+        target: str,
+        drafts: Sequence[str],
+        environment: Environment,
+        sampling: Sampling,
+        prompts: PromptSetInfo,
+        thorough: bool,
+    ) -> Conditions:
+        models = tuple(sorted({target, *drafts}))
+        return cls(
+            models=models,
+            revisions=tuple(revision(name, target) for name in models),
+            target=target,
+            device=environment.device,
+            device_name=environment.device_name,
+            dtype=environment.dtype,
+            torch=environment.torch,
+            transformers=environment.transformers,
+            sampling=sampling,
+            prompts=prompts,
+            thorough=thorough,
+        )
+
+    @property
+    def key(self) -> str:
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
+
+
+class Store:
+    """An SQLite file; several processes may read and write it at once."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path or data_dir() / "measurements.sqlite"
+
+    def save(self, conditions: Conditions, measurement: Measurement, *, complete: bool) -> None:
+        """Keep a measurement; a partial one never replaces a complete one, so that a killed run loses nothing."""
+        content = json.dumps(measurement.to_json(), ensure_ascii=False)
+        row = (conditions.key, measurement.environment.time, int(complete), json.dumps(asdict(conditions)), content)
+        with self._open() as database:
+            database.execute(
+                """insert into measurements values (?, ?, ?, ?, ?) on conflict (key) do update set
+                made = excluded.made, complete = excluded.complete, conditions = excluded.conditions, content = excluded.content
+                where excluded.complete >= measurements.complete""",
+                row,
+            )
+
+    def find(self, conditions: Conditions, *, complete: bool = True) -> Measurement | None:
+        """The kept measurement of exactly these conditions, if there is one; with `complete=False` a partial one too."""
+        with self._open() as database:
+            query = "select content from measurements where key = ? and complete >= ?"
+            row = database.execute(query, (conditions.key, int(complete))).fetchone()
+        return None if row is None else Measurement.from_json(json.loads(row[0]))
+
+    def count(self) -> int:
+        with self._open() as database:
+            return database.execute("select count(*) from measurements").fetchone()[0]
+
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        """One transaction; raises `HsdError` that names the file when it cannot be used."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with contextlib.closing(sqlite3.connect(self.path, timeout=_LOCK_WAIT_S)) as database, database:
+                database.execute("pragma journal_mode = wal")
+                database.execute(_TABLE)
+                yield database
+        except (sqlite3.Error, OSError) as error:
+            raise HsdError(
+                f"The kept measurements in {self.path} cannot be used ({error}); move that file away, or set HSD_HOME to another folder."
+            ) from error
+
+
+def measure_or_find(
+    models: ModelSet,
+    prompts: PromptSet,
+    *,
+    sampling: Sampling = GREEDY,
+    thorough: bool = False,
+    again: bool = False,
+    report: Report = lambda progress: None,
+    should_stop: ShouldStop = lambda: False,
+    on_partial: Callable[[Measurement], None] = lambda measurement: None,
+    store: Store | None = None,
+) -> tuple[Measurement, bool]:
+    """The kept measurement of the same conditions (and True), or a new one (and False), kept as it grows.
+
+    `again` measures in any case. Raises as `measure` does.
+    """
+    store = store or Store()
+    drafts = [name for name in models.networks if name != models.target]
+    conditions = Conditions.of(models.target, drafts, models.environment, sampling, prompts.info, thorough)
+    found = None if again else store.find(conditions)
+    if found is not None:
+        on_partial(found)
+        return found, True
+
+    def keep(measurement: Measurement) -> None:
+        store.save(conditions, measurement, complete=False)
+        on_partial(measurement)
+
+    measurement = measure(models, prompts, sampling=sampling, thorough=thorough, report=report, should_stop=should_stop, on_partial=keep)
+    store.save(conditions, measurement, complete=not should_stop())
+    return measurement, False

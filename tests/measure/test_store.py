@@ -1,0 +1,118 @@
+"""Kept measurements: reused only for the same conditions, safe with two writers and after a kill."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import sqlite3
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+
+from hsd.errors import HsdError
+from hsd.measure.record import Acceptance, Measurement, PromptSetInfo
+from hsd.measure.store import Conditions, Store
+from hsd.pick.revision import revision
+from hsd.records import GREEDY, Environment, Estimate, Sampling
+
+HERE = Environment("cpu", "a processor", "float32", "2.9", "5.20", "3.11", "2026-01-01T00:00:00+00:00")
+PROMPTS = PromptSetInfo("default", "abc", 40)
+CONDITIONS = Conditions(("a", "b"), ("r1", "r2"), "b", "cpu", "a processor", "float32", "2.9", "5.20", GREEDY, PROMPTS, False)
+
+
+def measured(cost_s: float = 1.0) -> Measurement:
+    cost = {1: Estimate(cost_s, cost_s, cost_s, 9)}
+    acceptance = {"a": {"b": Acceptance(0.5, 0.4, 0.6, 100, 4)}}
+    return Measurement(("a", "b"), {"a": cost, "b": cost}, acceptance, {}, 0.0, 100, GREEDY, PROMPTS, HERE, {"a": 1, "b": 2})
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "deep" / "kept.sqlite")
+
+
+def test_a_measurement_comes_back_for_the_same_conditions(store):
+    assert store.find(CONDITIONS) is None
+    store.save(CONDITIONS, measured(), complete=True)
+    assert store.find(CONDITIONS) == measured()
+
+
+OTHER = {
+    "models": ("a", "c"),
+    "revisions": ("r1", "r3"),
+    "target": "a",
+    "device": "cuda:0",
+    "device_name": "another processor",
+    "dtype": "bfloat16",
+    "torch": "2.10",
+    "transformers": "5.21",
+    "sampling": Sampling(temperature=0.5),
+    "prompts": PromptSetInfo("default", "abd", 40),
+    "thorough": True,
+}
+
+
+def test_every_condition_is_tried():
+    assert set(OTHER) == {field.name for field in fields(Conditions)}
+
+
+@pytest.mark.parametrize("name", OTHER)
+def test_any_other_condition_measures_anew(store, name):
+    store.save(CONDITIONS, measured(), complete=True)
+    assert store.find(replace(CONDITIONS, **{name: OTHER[name]})) is None
+
+
+def test_measuring_again_replaces_and_a_partial_one_does_not(store):
+    store.save(CONDITIONS, measured(1.0), complete=True)
+    store.save(CONDITIONS, measured(2.0), complete=True)
+    store.save(CONDITIONS, measured(3.0), complete=False)
+    assert store.find(CONDITIONS) == measured(2.0)
+    assert store.count() == 1
+
+
+def test_what_a_killed_run_completed_is_kept_apart_from_complete_ones(store):
+    store.save(CONDITIONS, measured(), complete=False)
+    assert store.find(CONDITIONS) is None
+    assert store.find(CONDITIONS, complete=False) == measured()
+
+
+def _write(path: Path, worker: int) -> None:
+    for number in range(20):
+        Store(path).save(replace(CONDITIONS, device=f"{worker}-{number}"), measured(), complete=True)
+
+
+def test_two_processes_write_at_once(store):
+    context = multiprocessing.get_context("spawn")
+    writers = [context.Process(target=_write, args=(store.path, worker)) for worker in range(2)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert [writer.exitcode for writer in writers] == [0, 0]
+    assert store.count() == 40
+
+
+def test_a_file_that_is_no_database_is_named(tmp_path):
+    path = tmp_path / "kept.sqlite"
+    path.write_text("not a database, and long enough to be looked at" * 10)
+    with pytest.raises(HsdError, match=r"kept\.sqlite cannot be used"):
+        Store(path).count()
+
+
+def test_a_damaged_row_is_an_error_and_not_a_wrong_measurement(store):
+    store.save(CONDITIONS, measured(), complete=True)
+    with sqlite3.connect(store.path) as database:
+        content = json.dumps(measured().to_json() | {"models": []})
+        database.execute("update measurements set content = ?", (content,))
+    with pytest.raises(HsdError):
+        store.find(CONDITIONS)
+
+
+def test_the_revision_of_a_folder_changes_with_its_weights(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "model.safetensors").write_bytes(b"1234")
+    before = revision(str(tmp_path), str(tmp_path))
+    assert revision("prompt-lookup", str(tmp_path)) == before
+    (tmp_path / "model.safetensors").write_bytes(b"12345")
+    assert revision(str(tmp_path), str(tmp_path)) != before
