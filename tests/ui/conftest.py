@@ -127,14 +127,13 @@ def visit(browser, served) -> Iterator[Callable[..., Visit]]:
     """Opens pages, each a visitor of its own, and closes them after the test."""
     contexts = []
 
-    def open_page(width: int = 1280, height: int = 900, theme: str = "light", beside: Visit | None = None) -> Visit:
-        """A visitor of its own; `beside` opens another tab in the same browser profile, which shares its cache of scripts."""
-        context = beside.page.context if beside else browser.new_context(viewport={"width": width, "height": height}, color_scheme=theme)
+    def open_page(width: int = 1280, height: int = 900, theme: str = "light") -> Visit:
+        context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=theme)
         contexts.append(context)
         return Visit(context.new_page(), served.url, theme)
 
     yield open_page
-    for context in dict.fromkeys(contexts):
+    for context in contexts:
         context.close()
 
 

@@ -161,7 +161,7 @@ def test_a_run_is_fetched_again_by_its_id_after_the_connection_broke(visit):
 def test_ten_visitors_one_generating_nine_browsing(visit, served):
     runner = visit()
     runner.generate("long", 4000)
-    visitors = [visit(beside=runner) for _ in range(9)]
+    visitors = [visit() for _ in range(9)]
     for page in visitors:
         page.tab("compare")
         page.page.wait_for_selector("#compare-bars .point path")
