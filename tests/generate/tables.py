@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from unittest import mock
 
 import torch
@@ -192,29 +192,39 @@ class ExactRule:
         return [(probability, outcome) for outcome, probability in found.items() if probability > 1e-12]
 
 
+def first_round(
+    models: ModelSet, hierarchy: Hierarchy, sampling: Sampling, rule: ExactRule, path: list[int]
+) -> tuple[float, tuple[int, ...], list[int]]:
+    """The first round of the target when each verification takes the outcome that `path` says, and the first one after.
+
+    Returns its probability, the tokens it commits, and how many outcomes there were at each step; completes `path`.
+    """
+    sizes: list[int] = []
+    shares: list[float] = []
+
+    def scripted(block_ids, draft_probs, target_probs, generator):
+        law = rule.law(block_ids, draft_probs, target_probs)
+        if len(sizes) == len(path):
+            path.append(0)
+        share, outcome = law[path[len(sizes)]]
+        sizes.append(len(law))
+        shares.append(share)
+        return outcome
+
+    events = generate(models, hierarchy, PROMPT, sampling=sampling, max_new_tokens=60, rule=scripted)
+    last = next(event for event in events if isinstance(event, RoundEvent) and event.model == "target")
+    events.close()
+    return math.prod(shares), (*last.token_ids[: last.accepted], last.next_token_id), sizes
+
+
 def all_first_rounds(
-    models: ModelSet, hierarchy: Hierarchy, sampling: Sampling, rule: ExactRule, run: Callable = generate
+    models: ModelSet, hierarchy: Hierarchy, sampling: Sampling, rule: ExactRule
 ) -> Iterator[tuple[float, tuple[int, ...]]]:
     """Every way in which the first round of the target can go: its probability and the tokens it commits."""
-    path: list[int] = []  # which outcome each verification of the run takes
+    path: list[int] = []
     while True:
-        sizes: list[int] = []
-        probability = 1.0
-
-        def scripted(block_ids, draft_probs, target_probs, generator):
-            nonlocal probability
-            law = rule.law(block_ids, draft_probs, target_probs)
-            if len(sizes) == len(path):
-                path.append(0)
-            share, outcome = law[path[len(sizes)]]
-            sizes.append(len(law))
-            probability *= share
-            return outcome
-
-        events = run(models, hierarchy, PROMPT, sampling=sampling, max_new_tokens=60, rule=scripted)
-        last = next(event for event in events if isinstance(event, RoundEvent) and event.model == "target")
-        events.close()
-        yield probability, (*last.token_ids[: last.accepted], last.next_token_id)
+        probability, tokens, sizes = first_round(models, hierarchy, sampling, rule, path)
+        yield probability, tokens
         while path and path[-1] + 1 == sizes[len(path) - 1]:
             path.pop()
         if not path:

@@ -31,6 +31,14 @@ SETTINGS = {
     "repetition penalty": Sampling(temperature=1.0, repetition_penalty=1.6),
     "no repeated pair": Sampling(temperature=1.0, no_repeat_ngram_size=2),
 }
+IMPOSSIBLE = [
+    *({"temperature": value} for value in (-1, float("nan"), 11)),
+    *({"top_k": value} for value in (-1, 1.5)),
+    *({"top_p": value} for value in (0, 1.1)),
+    *({"min_p": value} for value in (1, -0.1)),
+    {"repetition_penalty": 0},
+    {"no_repeat_ngram_size": -2},
+]
 # Vocabulary, and thresholds of one to four drafts.
 SHAPES = [(5, (1,)), (4, (2,)), (2, (4,)), (3, (1, 1)), (3, (2, 1)), (2, (1, 3)), (2, (1, 1, 1)), (2, (1, 1, 2)), (2, (1, 1, 1, 1))]
 
@@ -150,10 +158,7 @@ def test_a_temperature_near_zero_is_nearly_greedy():
     assert decode(models, hierarchy, [1, 2, 3], sampling=Sampling(temperature=0.001), max_new_tokens=20).token_ids == greedy.token_ids
 
 
-@pytest.mark.parametrize("settings", [
-    {"temperature": -1}, {"temperature": float("nan")}, {"top_k": -1}, {"top_k": 1.5}, {"top_p": 0}, {"top_p": 1.1}, {"min_p": 1}, {"min_p": -0.1},
-    {"repetition_penalty": 0}, {"no_repeat_ngram_size": -2},
-])  # fmt: skip
+@pytest.mark.parametrize("settings", IMPOSSIBLE)
 def test_impossible_settings_are_refused_by_name(settings):
     with pytest.raises(BadInput, match=next(iter(settings))):
         Sampling(**settings)
