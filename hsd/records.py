@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from datetime import UTC, datetime
 from typing import Any
 
@@ -69,14 +69,16 @@ class Environment:
     transformers: str
     python: str
     time: str  # ISO 8601, UTC
+    kernels: str = "torch"  # what runs between the matrix products: "compiled" (hsd/models/kernels.c) or "torch"
 
     @classmethod
-    def stamp(cls, device: str, device_name: str, dtype: str) -> Environment:
+    def stamp(cls, device: str, device_name: str, dtype: str, kernels: str) -> Environment:
         import torch
         import transformers
 
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        return cls(device, device_name, dtype, torch.__version__, transformers.__version__, platform.python_version(), now)
+        versions = torch.__version__, transformers.__version__, platform.python_version()
+        return cls(device, device_name, dtype, *versions, now, kernels)
 
     def label(self) -> str:
         return f"{self.device_name} · {self.dtype}"
@@ -182,6 +184,8 @@ def read_fields(record: type, data: Any, where: str) -> Any:
     values = {}
     for field in fields(record):
         if field.name not in data:
+            if field.default is not MISSING:
+                continue
             raise BadInput(f"{where} lacks “{field.name}”; export the file again with this program.")
         value = data[field.name]
         kind = kinds.get(str(field.type))

@@ -40,11 +40,13 @@ def trace_text(
     likelihood: dict[str, dict[str, list[list[float]]]] = {name: {verifier: [] for verifier in names} for name in proposers}
 
     text = [*prompt_ids, *response_ids]
+    vocab = _vocabularies(networks, names)
     caches = _prefill(networks, names, prompt_ids, len(text))
     for start in range(0, len(response_ids), _CHUNK):
         stop = min(start + _CHUNK, len(response_ids))
         # Row t follows the prompt and response[:t].
-        rows = {name: _rows(networks[name], caches[name], text[: len(prompt_ids) + stop - 1], stop - start, transforms) for name in names}
+        fed = text[: len(prompt_ids) + stop - 1]
+        rows = {name: _rows(networks[name], caches[name], fed, stop - start, vocab[name], transforms) for name in names}
         for draft, verifier in combinations(names, 2):
             accept[draft][verifier] += _agreement(rows[draft], rows[verifier])
         for name in proposers:
@@ -57,8 +59,11 @@ def trace_text(
         tokens=len(response_ids),
         accept={draft: {verifier: tuple(values) for verifier, values in row.items()} for draft, row in accept.items()},
         proposals={
-            name: {verifier: tuple(_gains(proposed[name], likelihood[name][verifier], response_ids, generator)) for verifier in names}
-            for name in proposers
+            name: {
+                verifier: tuple(_gains(proposed[name], chances[verifier], chances[names[-1]], response_ids, generator))
+                for verifier in names
+            }
+            for name, chances in likelihood.items()
         },
     )
 
@@ -94,9 +99,17 @@ def _prefill(
     return caches
 
 
-def _rows(network: Network, cache: Cache, text: list[int], count: int, transforms: Transforms) -> torch.Tensor:
+def _vocabularies(networks: Mapping[str, Network | Proposer], names: Sequence[str]) -> dict[str, int]:
+    """Token ids that each model may draw: none that a model above it does not know, as in the engine."""
+    found: dict[str, int] = {}
+    for name in reversed(names):
+        found[name] = min(networks[name].vocab_size, *found.values()) if found else networks[name].vocab_size
+    return found
+
+
+def _rows(network: Network, cache: Cache, text: list[int], count: int, vocab: int, transforms: Transforms) -> torch.Tensor:
     """What the model says at the last `count` positions: argmaxes (count,) when greedy, else probabilities (count, vocab)."""
-    logits = network.forward(torch.tensor(text[cache.length :]), cache, count)
+    logits = network.forward(torch.tensor(text[cache.length :]), cache, count)[:, :vocab]
     scores = transforms.scores(logits, text)
     return torch.tensor(choose(scores, network.name)) if transforms.greedy else probabilities(scores, network.name).cpu()
 
@@ -130,22 +143,38 @@ def _likelihood(rows: torch.Tensor, proposed: Sequence[Sequence[int]], start: in
 
 
 def _gains(
-    proposed: Sequence[Sequence[int]], likelihood: Sequence[Sequence[float]], response_ids: Sequence[int], generator: torch.Generator
+    proposed: Sequence[Sequence[int]],
+    likelihood: Sequence[Sequence[float]],
+    target_likelihood: Sequence[Sequence[float]],
+    response_ids: Sequence[int],
+    generator: torch.Generator,
 ) -> list[tuple[int, int]]:
     """(drafted, accepted) of the proposal at each position.
 
-    A proposal is followed while it equals the text, where the verifier's answer is known; a token that leaves the text
-    is accepted with the verifier's probability of it and the count ends there.
+    A token is accepted with the verifier's probability of it, and the text holds it with the target's. The two are drawn
+    together, so that the verifier goes the text's way as often as it can: the target accepts just what the text holds. A
+    proposal is followed while it equals the text, where the verifier's answer is known; the count ends where it leaves.
     """
     gains = []
     for position, proposal in enumerate(proposed):
         accepted = 0
         reach = min(len(proposal), len(response_ids) - position)
         for offset in range(reach):
-            if torch.rand((), generator=generator).item() >= likelihood[position + offset][offset]:
+            here = position + offset
+            follows = proposal[offset] == response_ids[here]
+            chance = _chance(likelihood[here][offset], target_likelihood[here][offset], follows)
+            if torch.rand((), generator=generator).item() >= chance:
                 break
             accepted += 1
-            if proposal[offset] != response_ids[position + offset]:
+            if not follows:
                 break
         gains.append((reach, accepted))
     return gains
+
+
+def _chance(probability: float, target_probability: float, follows: bool) -> float:
+    """Chance that a verifier accepts a token, given whether the target's text holds it; over all texts it is `probability`."""
+    if follows:
+        return min(1.0, probability / target_probability) if target_probability > 0 else probability
+    rest = 1 - target_probability
+    return max(0.0, probability - target_probability) / rest if rest > 0 else probability

@@ -34,6 +34,7 @@ class Conditions:
     device: str
     device_name: str
     dtype: str
+    kernels: str
     torch: str
     transformers: str
     sampling: Sampling
@@ -58,6 +59,7 @@ class Conditions:
             device=environment.device,
             device_name=environment.device_name,
             dtype=environment.dtype,
+            kernels=environment.kernels,
             torch=environment.torch,
             transformers=environment.transformers,
             sampling=sampling,

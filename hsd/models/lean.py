@@ -14,7 +14,9 @@ import torch.nn.functional as F
 from transformers import PreTrainedModel
 
 from hsd.errors import BadInput
+from hsd.models import kernels
 from hsd.models.causal import context_limit
+from hsd.models.kernels import Kernels
 from hsd.models.linear import DenseLinear, Linear, PackedDenseLinear, dense_linear, quantized_linear
 from hsd.models.network import Cache, Network
 
@@ -93,6 +95,7 @@ class LeanNetwork:
         self.vocab_size = embedding.shape[0]
         self.max_context = self.cos.shape[0]
         self.device, self.dtype = embedding.device, embedding.dtype
+        self.kernels = _kernels_for(self)
 
     def new_cache(self, capacity: int) -> StaticCache:
         return StaticCache(len(self.layers), self.shape, min(capacity, self.max_context), self.dtype, self.device)
@@ -100,14 +103,35 @@ class LeanNetwork:
     @torch.inference_mode()
     def forward(self, token_ids: torch.Tensor, cache: StaticCache, num_logits: int) -> torch.Tensor:
         """(q,) int64 -> logits (num_logits, vocab) of the last `num_logits` tokens, in the model's dtype."""
-        shape, start = self.shape, cache.length
+        start = cache.length
         width = token_ids.shape[0]
         stop = start + width
         if stop > cache.capacity:
             raise BadInput(f"{self.name} holds {cache.capacity} tokens, the text needs {stop}.")
         x = F.embedding(token_ids.to(self.device), self.embedding)  # (q, hidden)
-        cos = self.cos[start:stop, None]  # (q, 1, head_dim)
-        sin = self.sin[start:stop, None]
+        if self.kernels is not None and width <= WIDEST_TILED:
+            x = self._layers_in_kernels(self.kernels, x, cache, start)
+        else:
+            x = self._layers_in_torch(x, cache, start)
+        cache.length = stop
+        return self.head(x[width - num_logits :])
+
+    def _layers_in_kernels(self, compiled: Kernels, x: torch.Tensor, cache: StaticCache, start: int) -> torch.Tensor:
+        """All layers and the final norm, (q, hidden) -> (q, hidden); between the products run compiled loops."""
+        eps, heads = self.shape.eps, self.shape.heads
+        cos, sin = self.cos[start : start + x.shape[0]], self.sin[start : start + x.shape[0]]
+        delta = None
+        for index, layer in enumerate(self.layers):
+            h = compiled.add_norm(x, delta, layer.input_norm, eps)
+            attended = compiled.attend(layer.qkv(h), cache.keys[index], cache.values[index], cos, sin, start, heads)
+            h = compiled.add_norm(x, layer.out(attended), layer.post_norm, eps)
+            delta = layer.down(compiled.silu_mul(layer.gate_up(h)))
+        return compiled.add_norm(x, delta, self.final_norm, eps)
+
+    def _layers_in_torch(self, x: torch.Tensor, cache: StaticCache, start: int) -> torch.Tensor:
+        """The same in torch's own operations: any device and dtype, and the wide passes of a prompt."""
+        shape, width = self.shape, x.shape[0]
+        cos, sin = self.cos[start : start + width, None], self.sin[start : start + width, None]  # (q, 1, head_dim)
         tile = TILE if width <= WIDEST_TILED else width
         mask = _causal_mask(width, start, tile, shape.heads // shape.kv_heads, x.dtype, x.device)
         for index, layer in enumerate(self.layers):
@@ -117,9 +141,7 @@ class LeanNetwork:
             h = F.rms_norm(x, (shape.hidden,), layer.post_norm, shape.eps)
             gate, up = layer.gate_up(h).chunk(2, dim=-1)
             x = x + layer.down(F.silu(gate) * up)
-        cache.length = stop
-        x = F.rms_norm(x[width - num_logits :], (shape.hidden,), self.final_norm, shape.eps)
-        return self.head(x)
+        return F.rms_norm(x, (shape.hidden,), self.final_norm, shape.eps)
 
     def adopt(self, cache: StaticCache, other: Network, other_cache: Cache) -> bool:
         """A draft made from the target may start from the target's own keys and values: any draft is lossless."""
@@ -166,6 +188,12 @@ class LeanNetwork:
         )
         attended = attended.view(tiles, shape.kv_heads, rows // group, group, shape.head_dim).transpose(1, 2)
         return attended.reshape(tiles * rows // group, shape.heads * shape.head_dim)[:width]
+
+
+def _kernels_for(network: LeanNetwork) -> Kernels | None:
+    fits = all(layer.q_norm is None for layer in network.layers) and network.shape.head_dim <= kernels.MAX_HEAD_DIM
+    found = kernels.load() if fits and kernels.applicable(network.device, network.dtype) else None
+    return found if isinstance(found, Kernels) else None
 
 
 def _causal_mask(width: int, start: int, tile: int, group: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:

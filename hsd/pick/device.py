@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from hsd.errors import BadInput, DeviceUnsupported
+from hsd.models import kernels
 from hsd.records import Environment
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -60,7 +61,7 @@ def device_name(device: torch.device) -> str:
 
 def environment(device: torch.device, dtype: torch.dtype) -> Environment:
     """Stamp for every file and figure made with this device and dtype, now."""
-    return Environment.stamp(str(device), device_name(device), dtype_name(dtype))
+    return Environment.stamp(str(device), device_name(device), dtype_name(dtype), kernels.label(device, dtype))
 
 
 def available_devices() -> tuple[str, ...]:

@@ -1,0 +1,132 @@
+"""Compiles `kernels.c` once on this machine and calls it: the small operations of a layer, for bfloat16 on a CPU.
+
+Without a C compiler everything runs on torch's own operations, to the same effect and slower; `problem` says why.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from hsd.settings import cache_dir
+
+_SOURCE = Path(__file__).with_name("kernels.c")
+_COMPILERS = ("cc", "gcc", "clang")
+_FLAGS = (
+    "-O3",
+    "-shared",
+    "-fPIC",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fassociative-math",
+    "-fno-signed-zeros",
+    "-ffp-contract=fast",
+)
+_EXTRAS = (("-march=native", "-fopenmp"), ("-march=native",), ())  # the first that this compiler takes
+_TIMEOUT_S = 120.0
+MAX_HEAD_DIM = 256  # as in the source
+
+_POINTER, _COUNT, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """Operations on contiguous bfloat16 tensors in main memory; shapes as in the source."""
+
+    library: ctypes.CDLL
+
+    def add_norm(self, x: torch.Tensor, delta: torch.Tensor | None, weight: torch.Tensor, eps: float) -> torch.Tensor:
+        """Add `delta` to `x` (q, hidden) in place, and return its RMS norm times `weight`, (q, hidden)."""
+        out = torch.empty_like(x)
+        added = None if delta is None else delta.data_ptr()
+        self.library.hsd_add_norm(x.data_ptr(), added, weight.data_ptr(), out.data_ptr(), x.shape[0], x.shape[1], eps)
+        return out
+
+    def silu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
+        """(q, 2 * inner) -> silu(first half) * second half, (q, inner)."""
+        width, inner = gate_up.shape[0], gate_up.shape[1] // 2
+        out = gate_up.new_empty(width, inner)
+        self.library.hsd_silu_mul(gate_up.data_ptr(), out.data_ptr(), width, inner)
+        return out
+
+    def attend(
+        self, qkv: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, start: int, heads: int
+    ) -> torch.Tensor:
+        """qkv (q, (heads + 2 kv_heads) * dim), keys and values (kv_heads, capacity, dim) of one layer, written from `start`
+        on; cos and sin (q, dim) of the new positions. Returns (q, heads * dim)."""
+        width = qkv.shape[0]
+        kv_heads, capacity, dim = keys.shape
+        out = qkv.new_empty(width, heads * dim)
+        # fmt: off
+        self.library.hsd_attend(
+            qkv.data_ptr(), keys.data_ptr(), values.data_ptr(), cos.data_ptr(), sin.data_ptr(), out.data_ptr(),
+            width, start, capacity, heads, kv_heads, dim, dim**-0.5,
+        )
+        # fmt: on
+        return out
+
+
+@functools.cache
+def load() -> Kernels | str:
+    """The compiled kernels, or one sentence that says why there are none."""
+    compiler = next(filter(None, map(shutil.which, (os.environ.get("CC", ""), *_COMPILERS))), None)
+    if compiler is None:
+        return (
+            "No C compiler (cc, gcc or clang) was found, so that small operations run on torch, slower; install one to speed decoding up."
+        )
+    path = cache_dir() / "kernels" / f"{_fingerprint(compiler)}.so"
+    try:
+        if not path.exists():
+            _compile(compiler, path)
+        library = ctypes.CDLL(str(path))
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"{compiler} could not compile the kernels ({type(error).__name__}), so that small operations run on torch, slower."
+    library.hsd_add_norm.argtypes = [_POINTER] * 4 + [_COUNT] * 2 + [_FLOAT]
+    library.hsd_silu_mul.argtypes = [_POINTER] * 2 + [_COUNT] * 2
+    library.hsd_attend.argtypes = [_POINTER] * 6 + [_COUNT] * 6 + [_FLOAT]
+    library.hsd_add_norm.restype = library.hsd_silu_mul.restype = None
+    return Kernels(library)
+
+
+def applicable(device: torch.device, dtype: torch.dtype) -> bool:
+    return device.type == "cpu" and dtype == torch.bfloat16
+
+
+def label(device: torch.device, dtype: torch.dtype) -> str:
+    """Which operations run between the matrix products: for the stamp beside every figure."""
+    return "compiled" if applicable(device, dtype) and isinstance(load(), Kernels) else "torch"
+
+
+def _compile(compiler: str, path: Path) -> None:
+    """Whole or not at all: a killed compiler leaves nothing at `path`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        part = Path(folder) / path.name
+        for position, extra in enumerate(_EXTRAS):
+            command = [compiler, *_FLAGS, *extra, str(_SOURCE), "-o", str(part), "-lm"]
+            done = subprocess.run(
+                command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_TIMEOUT_S, check=position == len(_EXTRAS) - 1
+            )
+            if done.returncode == 0:
+                break
+        os.replace(part, path)
+
+
+def _fingerprint(compiler: str) -> str:
+    """Changes with the source, the flags, the compiler and the processor that `-march=native` stands for."""
+    processor = platform.processor() + platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        processor += next((line for line in info.read_text().splitlines() if line.startswith(("flags", "Features"))), "")
+    content = "\n".join([_SOURCE.read_text(), *_FLAGS, str(_EXTRAS), compiler, processor])
+    return hashlib.sha256(content.encode()).hexdigest()[:24]
