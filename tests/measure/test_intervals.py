@@ -23,7 +23,7 @@ def test_the_interval_of_a_median_covers_it_in_95_of_100_cases():
         estimate = median_estimate(range(count))
         low, high = int(estimate.low), int(estimate.high)
         outside = sum(comb(count, k) for k in (*range(low + 1), *range(high + 1, count + 1))) / 2**count
-        assert 0.945 <= 1 - outside, count
+        assert 1 - outside >= 0.945, count
         assert count < 20 or 1 - outside < 0.98, count
 
 
