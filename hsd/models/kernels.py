@@ -32,7 +32,7 @@ _FLAGS = (
     "-fno-signed-zeros",
     "-ffp-contract=fast",
 )
-_EXTRAS = (("-march=native", "-fopenmp"), ("-march=native",), ())  # the first that this compiler takes
+_EXTRAS = (("-march=native", "-fopenmp", "-Wl,--as-needed"), ("-march=native",), ())  # the first that this compiler takes
 _TIMEOUT_S = 120.0
 MAX_HEAD_DIM = 256  # as in the source
 
@@ -113,7 +113,8 @@ def _compile(compiler: str, path: Path) -> None:
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         part = Path(folder) / path.name
         for position, extra in enumerate(_EXTRAS):
-            command = [compiler, *_FLAGS, *extra, str(_SOURCE), "-o", str(part), "-lm"]
+            openmp = _openmp_of_torch() if "-fopenmp" in extra else []
+            command = [compiler, *_FLAGS, *extra, str(_SOURCE), *openmp, "-o", str(part), "-lm"]
             done = subprocess.run(
                 command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_TIMEOUT_S, check=position == len(_EXTRAS) - 1
             )
@@ -122,11 +123,18 @@ def _compile(compiler: str, path: Path) -> None:
         os.replace(part, path)
 
 
+def _openmp_of_torch() -> list[str]:
+    """The OpenMP library that torch has loaded: a second one would wait on threads of its own for the same cores."""
+    maps = Path("/proc/self/maps")
+    mapped = {line.split()[-1] for line in maps.read_text().splitlines() if "libgomp" in line} if maps.exists() else set()
+    return sorted(mapped)[:1]
+
+
 def _fingerprint(compiler: str) -> str:
     """Changes with the source, the flags, the compiler and the processor that `-march=native` stands for."""
     processor = platform.processor() + platform.machine()
     info = Path("/proc/cpuinfo")
     if info.exists():
         processor += next((line for line in info.read_text().splitlines() if line.startswith(("flags", "Features"))), "")
-    content = "\n".join([_SOURCE.read_text(), *_FLAGS, str(_EXTRAS), compiler, processor])
+    content = "\n".join([_SOURCE.read_text(), *_FLAGS, str(_EXTRAS), *_openmp_of_torch(), compiler, processor])
     return hashlib.sha256(content.encode()).hexdigest()[:24]
