@@ -96,11 +96,14 @@ def measure(
 
 def _encode(models: ModelSet, prompt: Prompt, max_new_tokens: int) -> list[int]:
     token_ids = encode_prompt(models.tokenizer, prompt.prompt)
-    room = models.networks[models.target].max_context - max_new_tokens
+    networks = [network for network in models.networks.values() if isinstance(network, Network)]
+    shortest = min(networks, key=lambda network: network.max_context)
+    room = shortest.max_context - max_new_tokens
     if len(token_ids) > room:
+        other = "" if shortest.name == models.target else f", or do without {shortest.name}"
         raise BadInput(
-            f"Prompt {prompt.id} has {len(token_ids)} tokens, {models.target} takes {room} with room for an answer; "
-            "leave it out or shorten it."
+            f"Prompt {prompt.id} has {len(token_ids)} tokens, {shortest.name} takes {room} with room for an answer; "
+            f"leave it out or shorten it{other}."
         )
     return token_ids
 
