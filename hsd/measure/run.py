@@ -97,7 +97,7 @@ def measure(
 def _encode(models: ModelSet, prompt: Prompt, max_new_tokens: int) -> list[int]:
     token_ids = encode_prompt(models.tokenizer, prompt.prompt)
     networks = [network for network in models.networks.values() if isinstance(network, Network)]
-    shortest = min(networks, key=lambda network: network.max_context)
+    shortest = min(networks, key=lambda network: (network.max_context, network.name != models.target))
     room = shortest.max_context - max_new_tokens
     if len(token_ids) > room:
         other = "" if shortest.name == models.target else f", or do without {shortest.name}"
