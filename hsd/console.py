@@ -27,7 +27,7 @@ def read_json(path: Path, made_by: str) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise BadInput(f"{path} cannot be read ({error.strerror}); give the file that `{made_by}` wrote.") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadInput(f"{path} is not JSON ({error}); give the file that `{made_by}` wrote.") from error
 
 

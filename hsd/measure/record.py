@@ -85,7 +85,7 @@ class Measurement:
             raise BadInput(f"This measurement file has schema {data.get('schema')!r}, this program reads {SCHEMA}; measure again.")
         try:
             return cls._read(data)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise BadInput(f"The measurement file is damaged ({type(error).__name__}: {error}); measure again.") from error
 
     @classmethod
@@ -100,43 +100,68 @@ class Measurement:
         for model in models:
             if not cost_s.get(model):
                 raise BadInput(f"No cost was measured for {model}; measure again.")
-            for width, cost in cost_s[model].items():
-                if not (0 <= cost.median < float("inf")):
-                    raise BadInput(f"The cost of {model} at width {width} is {cost.median}; a cost is a number of seconds, 0 or more.")
+        for model, costs in cost_s.items():
+            for width, cost in costs.items():
+                where = f"The cost of {model} at width {width} is {cost.median}"
+                if width < 0 or not 0 <= cost.low <= cost.median <= cost.high < float("inf"):
+                    raise BadInput(
+                        f"{where} ({cost.low} to {cost.high}); a cost is a number of seconds within its interval. Measure again."
+                    )
         acceptance = {
             draft: {verifier: read_fields(Acceptance, value, f"acceptance of {draft} at {verifier}") for verifier, value in row.items()}
             for draft, row in data["acceptance"].items()
         }
         for draft, row in acceptance.items():
             for verifier, value in row.items():
-                if not 0 <= value.mean <= 1:
-                    raise BadInput(f"The acceptance of {draft} at {verifier} is {value.mean}; it must lie between 0 and 1.")
+                if not 0 <= value.low <= value.mean <= value.high <= 1:
+                    where = f"The acceptance of {draft} at {verifier} is {value.mean} ({value.low} to {value.high})"
+                    raise BadInput(f"{where}; a rate lies between 0 and 1 and within its interval. Measure again.")
         gains = {
             draft: {verifier: tuple(read_fields(BlockGain, gain, "block_gains") for gain in values) for verifier, values in row.items()}
             for draft, row in data["block_gains"].items()
         }
-        traces = tuple(
-            Trace(
-                prompt_id=str(trace["prompt_id"]),
-                category=str(trace["category"]),
-                tokens=int(trace["tokens"]),
-                accept={d: {v: tuple(map(float, xs)) for v, xs in row.items()} for d, row in trace["accept"].items()},
-                proposals={
-                    d: {v: tuple((int(n), int(a)) for n, a in xs) for v, xs in row.items()} for d, row in trace["proposals"].items()
-                },
-            )
-            for trace in data.get("traces", ())
-        )
+        for draft, row in gains.items():
+            for verifier, values in row.items():
+                for gain in values:
+                    if not (0 <= gain.accepted <= gain.drafted and gain.count >= 0):
+                        where = (
+                            f"A block of {draft} at {verifier} has {gain.accepted} of {gain.drafted} tokens accepted, {gain.count} times"
+                        )
+                        raise BadInput(f"{where}; that cannot be. Measure again.")
+        overhead_s, context_tokens = float(data["overhead_s"]), data["context_tokens"]
+        if not 0 <= overhead_s < float("inf"):
+            raise BadInput(f"The overhead per target round is {overhead_s}; it is a number of seconds, 0 or more. Measure again.")
+        if isinstance(context_tokens, bool) or not isinstance(context_tokens, int) or context_tokens < 0:
+            raise BadInput(f"“context_tokens” is {context_tokens!r}; it is a whole number, 0 or more. Measure again.")
         return cls(
             models=models,
             cost_s=cost_s,
             acceptance=acceptance,
             block_gains=gains,
-            overhead_s=float(data["overhead_s"]),
-            context_tokens=int(data["context_tokens"]),
+            overhead_s=overhead_s,
+            context_tokens=context_tokens,
             sampling=read_fields(Sampling, data["sampling"], "“sampling”"),
             prompts=read_fields(PromptSetInfo, data["prompts"], "“prompts”"),
             environment=read_fields(Environment, data["environment"], "“environment”"),
             memory_bytes={str(name): int(size) for name, size in data["memory_bytes"].items()},
-            traces=traces,
+            traces=tuple(_read_trace(trace) for trace in data.get("traces", ())),
         )
+
+
+def _read_trace(data: Any) -> Trace:
+    trace = Trace(
+        prompt_id=str(data["prompt_id"]),
+        category=str(data["category"]),
+        tokens=int(data["tokens"]),
+        accept={d: {v: tuple(map(float, values)) for v, values in row.items()} for d, row in data["accept"].items()},
+        proposals={d: {v: tuple((int(n), int(a)) for n, a in pairs) for v, pairs in row.items()} for d, row in data["proposals"].items()},
+    )
+    rates = [values for row in trace.accept.values() for values in row.values()]
+    blocks = [pairs for row in trace.proposals.values() for pairs in row.values()]
+    if not all(0 <= value <= 1 for values in rates for value in values) or not all(0 <= a <= n for pairs in blocks for n, a in pairs):
+        raise BadInput(f"The record of prompt {trace.prompt_id} holds values that cannot be; measure again.")
+    if any(len(values) != trace.tokens for values in (*rates, *blocks)):
+        raise BadInput(
+            f"The record of prompt {trace.prompt_id} does not hold one value for each of its {trace.tokens} tokens; measure again."
+        )
+    return trace
