@@ -2,7 +2,7 @@
 window.hsd = window.hsd || {};
 (function () {
   const TAGS = new Set(("div span br p strong em b small code pre h2 h3 h4 ul ol li dl dt dd table caption thead tbody tr th td " +
-    "del mark section label kbd sup").split(" "));
+    "del mark section label kbd sup details summary").split(" "));
   const ATTRIBUTES = /^(class|title|id|role|tabindex|colspan|rowspan|scope|lang|dir|aria-[a-z]+|data-[a-z]+)$/;
 
   function build(node) {
@@ -47,6 +47,12 @@ window.hsd = window.hsd || {};
   document.addEventListener("keyup", (event) => {
     if (document.activeElement && document.activeElement.getAttribute("role") === "tab") setTimeout(fitPlots, 60);
   });
+
+  // A main action shows its own step.
+  hsd.step = function (name) {
+    const tab = document.getElementById("tab-" + name + "-button");
+    if (tab && tab.getAttribute("aria-selected") !== "true") tab.click();
+  };
 
   // The sidebar would cover a phone's whole screen on arrival.
   hsd.arrive = function () {

@@ -1,4 +1,4 @@
-"""Puts the page together: hero, status with Stop, sidebar, and the six steps of the data path as tabs."""
+"""Puts the page together: hero, action bar, status, sidebar, and the six steps of the data path as tabs."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import gradio as gr
 from pydantic import BaseModel
 
 from ui import palette, text
+from ui.actions import create_actions
 from ui.engine import Engine
 from ui.nodes import encoded, nodes, sends
-from ui.page import Ids, Page, Updates, status
+from ui.page import Ids, Page, Updates, done, status
 from ui.sample import Sample
 from ui.sidebar import create_sidebar
 from ui.tabs.compare import create_compare
@@ -32,9 +33,10 @@ def build(engine: Engine, sample: Sample | None = None) -> gr.Blocks:
         page.ids = gr.State(Ids())
         side = create_sidebar()
         page.hero = nodes(page.hero_of(Ids()), elem_id="hero")
-        with gr.Row(elem_id="status-row", equal_height=True):
+        with gr.Column(elem_id="bar"):
+            page.actions, page.stop = create_actions()
             page.status = nodes(status("idle", text.READY), elem_id="status")
-            page.stop = gr.Button(text.STOP_BUTTON, variant="stop", interactive=False, elem_id="stop", scale=0, min_width=96)
+        page.ticket = gr.Textbox("", visible=False, max_length=64)
         page.notices = nodes(elem_id="notices")
         with gr.Tabs(elem_id="steps", selected="pick", overflow_behavior="wrap"):
             create_pick(page, side)
@@ -51,10 +53,13 @@ def build(engine: Engine, sample: Sample | None = None) -> gr.Blocks:
 
         @sends
         def stop(request: gr.Request) -> Updates:
-            stopping = page.jobs.stop(request.session_hash)
-            return {page.status: status("running", text.STOPPING) if stopping else status("idle", text.NOTHING_TO_STOP)}
+            stopped = page.jobs.stop(request.session_hash)
+            if stopped == "waiting":
+                return {page.status: done(text.STOPPED_BEFORE_START)} | page.busy(False)
+            return {page.status: status("running", text.STOPPING) if stopped else status("idle", text.NOTHING_TO_STOP)}
 
-        page.stop.click(stop, None, [page.status], queue=False, show_progress="hidden", api_visibility="private")
+        outputs = [page.status, *page.run_buttons]
+        page.stop.click(stop, None, outputs, queue=False, show_progress="hidden", api_visibility="private")
         arrive, inputs, outputs = page.load
         demo.load(arrive, inputs, outputs, show_progress="hidden", api_visibility="private")
         demo.load(None, None, None, js="() => { window.hsd.arrive(); }")

@@ -78,6 +78,7 @@ class MeasureRequest:
     prompts: str | None  # the user's own prompts; None takes the project's set
     prompts_format: str = "txt"  # txt, jsonl or csv
     column: str | None = None  # field of jsonl and csv
+    again: bool = False  # measure although there is a kept measurement of the same conditions
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,9 @@ class Engine(Protocol):
         notify: Notify,
         on_partial: Callable[[Measurement], None],
         should_stop: ShouldStop,
-    ) -> Measurement: ...
+    ) -> tuple[Measurement, bool]:
+        """The measurement, and whether it is one that was kept from earlier."""
+        ...
 
     def generate(self, setup: Setup, request: GenerateRequest, report: Report, should_stop: ShouldStop) -> Iterator[Event]: ...
 

@@ -65,3 +65,8 @@ def parameters(count: int | None) -> str:
 
 def interval(low: float, high: float, digits: int = 3) -> str:
     return f"{significant(low, digits)}–{significant(high, digits)}"
+
+
+def moment(iso: str) -> str:
+    """`2026-01-02 03:04` of an ISO time."""
+    return iso[:16].replace("T", " ")

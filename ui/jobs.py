@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import queue
+import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from hsd.errors import Cancelled, HsdError
 from ui import text
@@ -23,6 +24,8 @@ GRACE_S = 120.0  # how long work goes on for a visitor whose connection broke
 class Job:
     """One run of one visitor. `put` is called by the worker, the rest by the page."""
 
+    ticket: str = field(default_factory=lambda: secrets.token_urlsafe(9))  # tells this click from the same visitor's other clicks
+    started: bool = False
     stop: threading.Event = field(default_factory=threading.Event)
     items: queue.SimpleQueue[Any] = field(default_factory=queue.SimpleQueue)
     detached_at: float | None = None
@@ -74,23 +77,32 @@ class JobBoard:
             self._jobs[session] = job
         return job
 
-    def current(self, session: str) -> Job:
-        with self._lock:
-            return self._jobs.setdefault(session, Job())
-
-    def close(self, session: str) -> Job:
-        """The tab's job, which is over and forgotten now."""
-        with self._lock:
-            return self._jobs.pop(session, None) or Job()
-
-    def stop(self, session: str) -> bool:
-        """Ask the tab's job to end; false if none runs."""
+    def start(self, session: str, ticket: str) -> Job | None:
+        """The tab's job of that ticket, whose turn has come; None when it was stopped while it waited."""
         with self._lock:
             job = self._jobs.get(session)
-        if job is None or job.ended.is_set():
-            return False
-        job.stop.set()
-        return True
+            if job is None or job.ticket != ticket or job.started:
+                return None
+            job.started = True
+            return job
+
+    def close(self, session: str) -> Job | None:
+        """The tab's job if it is over; it is forgotten now."""
+        with self._lock:
+            job = self._jobs.get(session)
+            return self._jobs.pop(session) if job and job.ended.is_set() else None
+
+    def stop(self, session: str) -> Literal["waiting", "running"] | None:
+        """Ask the tab's job to end; one that still waits in line is over at once. None if there is none."""
+        with self._lock:
+            job = self._jobs.get(session)
+            if job is None or job.ended.is_set():
+                return None
+            job.stop.set()
+            if job.started:
+                return "running"
+            del self._jobs[session]
+            return "waiting"
 
 
 def explain(error: BaseException) -> Failed:
@@ -112,11 +124,11 @@ def run(job: Job, work: Callable[[], Any]) -> Iterator[list[Any]]:
         try:
             if job.should_stop():
                 raise Cancelled(text.STOPPED_BEFORE_START)
-            job.items.put(Done(work()))
+            last: Done | Failed = Done(work())
         except BaseException as error:  # the thread is the last place where an error can still reach the visitor
-            job.items.put(explain(error))
-        finally:
-            job.ended.set()
+            last = explain(error)
+        job.ended.set()
+        job.items.put(last)
 
     threading.Thread(target=worker, name="hsd-job", daemon=True).start()
     finished = False

@@ -12,7 +12,7 @@ from hsd.errors import BadInput
 from hsd.generate.events import Event, NoticeEvent
 from hsd.measure.record import Measurement
 from hsd.plan.record import Plan
-from hsd.records import Hierarchy, Report, ShouldStop
+from hsd.records import Environment, Hierarchy, Report, ShouldStop
 from ui.engine import (
     CandidateRow,
     CompareRequest,
@@ -68,9 +68,9 @@ class LiveEngine:
         notify: Notify,
         on_partial: Callable[[Measurement], None],
         should_stop: ShouldStop,
-    ) -> Measurement:
+    ) -> tuple[Measurement, bool]:
         from hsd.measure.prompts import load_default, load_file
-        from hsd.measure.run import measure
+        from hsd.measure.store import measure_or_find
 
         if request.prompts is None:
             prompts = load_default()
@@ -79,11 +79,12 @@ class LiveEngine:
         else:
             prompts = load_file(request.prompts.encode(), f"your prompts.{request.prompts_format}", column=request.column)
         with _models(setup, report, notify, should_stop) as models:
-            return measure(
+            return measure_or_find(
                 models,
                 prompts,
                 sampling=request.sampling,
                 thorough=request.thorough,
+                again=request.again,
                 report=report,
                 should_stop=should_stop,
                 on_partial=on_partial,
@@ -172,6 +173,16 @@ def _models(setup: Setup, report: Report, notify: Notify, should_stop: ShouldSto
     with REGISTRY.lease(
         setup.target, setup.drafts, device=setup.device, dtype=setup.dtype, report=report, should_stop=should_stop
     ) as models:
-        for notice in models.notices:
+        for notice in (*models.notices, *_without_kernels(models.environment)):
             notify(notice)
         yield models
+
+
+def _without_kernels(environment: Environment) -> tuple[str, ...]:
+    """Why a bfloat16 CPU runs on torch's own operations although compiled ones exist."""
+    if environment.kernels != "torch" or environment.device != "cpu" or environment.dtype != "bfloat16":
+        return ()
+    from hsd.models.kernels import load
+
+    found = load()
+    return (found,) if isinstance(found, str) else ()

@@ -30,9 +30,10 @@ Updates = dict[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Ids:
-    """All that a browser tab's state holds: ids of results in the store."""
+    """All that a browser tab's state holds: ids of results in the store, and where the measurement is from."""
 
     measurement: str | None = None
+    kept: bool = False  # the measurement is one that was kept from earlier
     plan: str | None = None
     run: str | None = None
     comparison: str | None = None
@@ -49,6 +50,8 @@ class Page:
     status: gr.HTML = None
     notices: gr.HTML = None  # below the status, on every tab
     stop: gr.Button = None
+    actions: dict[str, gr.Button] = field(default_factory=dict)  # the action bar, by step
+    ticket: gr.Textbox = None  # hidden; which job the events of a run belong to
     run_buttons: list[gr.Button] = field(default_factory=list)  # those that use the device
     shows: list[Callable[[Ids], Updates]] = field(default_factory=list)  # one a tab: fills it from results
     outputs: list[Any] = field(default_factory=list)  # components that `shows` fill
@@ -82,7 +85,7 @@ class Page:
         return hero(plan, self.comparison(ids), self.run(ids), recorded=False)
 
     def busy(self, running: bool) -> Updates:
-        return {self.stop: gr.Button(interactive=running)} | {button: gr.Button(interactive=not running) for button in self.run_buttons}
+        return {button: gr.Button(interactive=not running) for button in self.run_buttons}
 
     def on_device(
         self, button: gr.Button, handler: Callable[..., Iterator[Updates]], inputs: list[Any], live: list[Any], more: list[Any]
@@ -93,16 +96,17 @@ class Page:
         every update; and at its end `job.final`, which may update `more` as well, with the buttons back.
         """
         always = [self.notices, self.status]
-        buttons = [self.stop, *self.run_buttons]
         quiet = dict(show_progress="hidden", api_visibility="private")
 
         @sends
         def begin(request: gr.Request) -> Updates:
-            self.jobs.open(request.session_hash)
-            return {self.status: status("waiting", text.WAITING), self.notices: None} | self.busy(True)
+            job = self.jobs.open(request.session_hash)
+            return {self.ticket: job.ticket, self.status: status("waiting", text.WAITING), self.notices: None} | self.busy(True)
 
-        def work(request: gr.Request, *given: Any) -> Iterator[Updates]:
-            job = self.jobs.current(request.session_hash)
+        def work(request: gr.Request, ticket: Any, *given: Any) -> Iterator[Updates]:
+            job = self.jobs.start(request.session_hash, str(ticket))
+            if job is None:  # stopped while it waited in line
+                return
             try:
                 for updates in handler(job, *given):
                     yield encoded(updates)
@@ -113,11 +117,13 @@ class Page:
 
         @sends
         def end(request: gr.Request) -> Updates:
-            return self.jobs.close(request.session_hash).final | self.busy(False)
+            job = self.jobs.close(request.session_hash)
+            return job.final | self.busy(False) if job else {}
 
-        begun = button.click(begin, None, [*always, *buttons], queue=False, **quiet)
-        ran = begun.then(work, inputs, [*always, *live], concurrency_id="device", concurrency_limit=1, **quiet)
-        ran.then(end, None, list(dict.fromkeys([self.ids, self.hero, *always, *buttons, *live, *more])), queue=False, **quiet)
+        begun = button.click(begin, None, [self.ticket, *always, *self.run_buttons], queue=False, **quiet)
+        ran = begun.then(work, [self.ticket, *inputs], [*always, *live], concurrency_id="device", concurrency_limit=1, **quiet)
+        ends = list(dict.fromkeys([self.ids, self.hero, *always, *self.run_buttons, *live, *more]))
+        ran.then(end, None, ends, queue=False, **quiet)
 
     def stream(
         self,

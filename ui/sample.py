@@ -28,6 +28,7 @@ log = logging.getLogger("hsd.ui")
 
 PATH = Path(__file__).parent.parent / "assets" / "sample.json"
 PROMPT = "Explain in three sentences why the sky is blue."
+UNPLANNED = "prompt-lookup@4"  # a hierarchy that every target can run before anything was planned
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,8 @@ def record(engine: Engine, path: Path = PATH, max_new_tokens: int = 96) -> Sampl
     def say(step: Any) -> None:
         print(f"{step.phase} {step.done}/{step.total}", end="\r")
 
-    measurement = engine.measure(setup, MeasureRequest(Sampling(), False, None), say, print, lambda _: None, lambda: False)
+    request = MeasureRequest(Sampling(), False, None, again=True)
+    measurement, _ = engine.measure(setup, request, say, print, lambda _: None, lambda: False)
     plan = make_plan(measurement, Limits())
     runs = []
     for hierarchy in (plan.hierarchy, dataclasses.replace(plan.hierarchy, levels=plan.hierarchy.levels[-1:])):

@@ -20,7 +20,7 @@ TARGET_INFO = "The model whose text you get. A name from the list, a hub id, or 
 DEVICE, DEVICE_AUTO = "Device", "choose by itself"
 DTYPE = "Number format of the target"
 CANDIDATES = "Candidate drafts"
-UNUSABLE = "not usable under this target: the reasons"
+UNUSABLE = "not usable here: the reasons"
 CANDIDATE_KINDS = {"free": "free", "derived": "made from the target", "model": "model"}
 CANDIDATES_INFO = "The planner chooses among the ticked ones; measuring takes time for each."
 SAMPLING = "Sampling"
@@ -34,15 +34,17 @@ ADD_MODEL = "Add a draft by hub id or folder"
 ADD_BUTTON = "Add"
 ADD_EMPTY = "Give a hub id such as Qwen/Qwen2.5-0.5B-Instruct, or a folder on the server."
 ADDED = "{name} is in the list."
+NO_USABLE = "No draft can stand under this target here; the reasons are below."
 STATUS = {"ready": "ready", "download": "downloads on first use", "unusable": "unusable"}
 
 # Measure
-MEASURE_BUTTON = "Measure this device"
+MEASURE_BUTTON = "Measure"
 MEASURE_HELP = (
     "Times one forward pass of every model at several widths, and how often each model's tokens are accepted by every larger one, "
     "on text that the target itself writes."
 )
 THOROUGH = "Thorough (more prompts and widths, takes several times longer)"
+AGAIN = "Measure again, even if there is a kept measurement of the same conditions"
 OWN_PROMPTS = "Your own prompts"
 OWN_PROMPTS_HELP = "Paste prompts or load a file; empty takes the built-in set of about 40. txt: one a line, or separated by blank lines."
 PROMPTS_FILE, PROMPTS_FORMAT, PROMPTS_COLUMN = "Load a prompt file", "Format", "Column or field (jsonl, csv)"
@@ -50,9 +52,12 @@ PROMPTS_NOT_TEXT = "This file is not text in UTF-8; save it as txt, jsonl or csv
 HEATMAP = "Acceptance rate of a token of the row's model at the column's model; ± is half the 95 % interval"
 COSTS = "Time of one forward pass by width (number of new tokens), median with 95 % interval"
 MEASURE_TABLE = "Cost and memory of each model"
-SETTINGS = "{count} prompts ({name}) · context {context} tokens · {sampling} · {environment} · {time}"
+SETTINGS = "{count} prompts ({name}) · context {context} tokens · {sampling} · {environment} · {kernels} · {time} UTC"
+KEPT = "Kept measurement of the same models, device, versions, settings and prompts; “Measure again” makes a new one."
+FOUND_KEPT = "A kept measurement of {time} was made under the same conditions and is shown ({key}). Tick “Measure again” for a new one."
+KERNELS = {"compiled": "compiled kernels", "torch": "torch kernels"}
 PARTIAL_MEASUREMENT = "Measured so far; the numbers still move."
-NO_MEASUREMENT = "Nothing measured yet. Press “Measure this device”."
+NO_MEASUREMENT = "Nothing measured yet. Press “Measure”."
 
 # Plan
 PLAN_BUTTON = "Plan"
@@ -202,5 +207,5 @@ HERO_NO_DRAFT = "the target alone is fastest here"
 HERO_IDENTICAL = "output identical to the target: {verdict}"
 HERO_EMPTY = "Measure this device to get your answer."
 VERDICTS = {True: "yes", False: "no", None: "not checked"}
-RECORDED = "Recorded sample, not your device: {environment}, {time}. Press “Measure this device” to replace it."
+RECORDED = "Recorded sample, not your device: {environment}, {time}. Press “Measure” for yours."
 YOURS = "Measured here: {environment}"

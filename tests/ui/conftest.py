@@ -101,22 +101,23 @@ class Visit:
         self.page.wait_for_selector(wanted)
         return self.status()
 
-    def start(self, button: str, tab: str) -> None:
-        self.tab(tab)
+    def start(self, button: str) -> None:
+        """Press a main action, or another button of the tab that shows."""
         self.page.click(f"#{button}")
         self.page.wait_for_selector("#status [data-state=running], #status [data-state=waiting], #status [data-state=error]")
 
     def measure(self) -> str:
-        self.start("measure", "measure")
+        self.start("measure")
         return self.finish()
 
     def generate(self, prompt: str = "", max_new: int | None = None) -> None:
-        self.tab("generate")
+        if prompt or max_new:
+            self.tab("generate")
         if prompt:
             self.page.fill("#prompt textarea", prompt)
         if max_new:
             self.page.fill("#max-new input", str(max_new))
-        self.start("generate", "generate")
+        self.start("generate")
 
     def pane(self, name: str = "token-pane") -> str:
         return self.page.eval_on_selector(f"#{name}", "pane => pane.textContent")

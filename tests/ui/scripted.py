@@ -120,7 +120,7 @@ class ScriptedEngine:
         notify: Notify,
         on_partial: Callable[[Measurement], None],
         should_stop: ShouldStop,
-    ) -> Measurement:
+    ) -> tuple[Measurement, bool]:
         if "early-exit:10" in setup.drafts and request.prompts and "dropout" in request.prompts:
             notify("The draft early-exit:10 is left out. Its layers could not be loaded.")
         steps = 400 if request.thorough else 12
@@ -131,7 +131,8 @@ class ScriptedEngine:
             report(Progress("Acceptance", step + 1, steps, (steps - step) * self.step_s))
             if step == min(steps // 3, 60):
                 on_partial(make_measurement(setup.drafts, request.sampling))
-        return make_measurement(setup.drafts, request.sampling)
+        found = make_measurement(setup.drafts, request.sampling)
+        return found, bool(request.prompts and "kept" in request.prompts and not request.again)
 
     def generate(self, setup: Setup, request: GenerateRequest, report: Report, should_stop: ShouldStop) -> Iterator[Event]:
         self.running += 1

@@ -15,9 +15,10 @@ def test_pick_measure_plan_generate_compare_export(visit):
 
     assert page.measure().startswith("Measured")
     assert "Measured here" in page.page.inner_text("#hero")
-    page.tab("plan")
+    assert page.page.is_visible("#tab-measure"), "an action opens its own step"
     page.page.click("#plan")
     page.page.wait_for_function("() => document.querySelector('#status').innerText.startsWith('Planned')")
+    assert page.page.is_visible("#tab-plan")
     planned = page.page.inner_text("#alternatives tbody tr:first-child td:nth-child(2)")
 
     page.tab("generate")
@@ -41,7 +42,7 @@ def test_pick_measure_plan_generate_compare_export(visit):
     assert backgrounds == len(used)
     assert page.page.query_selector("#token-pane .corrected") and page.page.query_selector("#token-pane .bonus")
 
-    page.start("compare", "compare")
+    page.start("compare")
     assert page.finish().startswith("Compared")
     hero = page.page.inner_text("#hero")
     assert "n=3" in hero and "output identical to the target: yes" in hero

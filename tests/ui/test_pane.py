@@ -48,7 +48,7 @@ def test_hostile_names_and_errors_are_shown_as_they_are(visit):
     name = "<img src=x onerror=window.hacked=1>${window.hacked=2}{{value}}`\\u0041"
     page.page.fill("#add-name input, #add-name textarea", name)
     page.page.click("#add")
-    page.page.wait_for_function("name => document.querySelector('#candidate-table').innerText.includes(name)", arg=name)
+    page.page.wait_for_function("name => document.querySelector('#candidate-table').textContent.includes(name)", arg=name)
     page.page.click("#candidates summary")
     assert name in page.page.inner_text("#candidates")
     page.tab("generate")

@@ -172,10 +172,21 @@ def test_work_goes_on_for_a_while_when_its_visitor_left_then_stops(monkeypatch):
 def test_a_job_stopped_while_it_waited_never_starts():
     board = jobs.JobBoard()
     job = board.open("tab")
-    assert board.stop("tab") and not board.stop("another tab")
+    assert board.stop("tab") == "waiting" and board.stop("another tab") is None
+    assert board.stop("tab") is None and board.start("tab", job.ticket) is None, "it is over"
     assert drain(job, lambda: pytest.fail("must not run"))[-1].cancelled
-    assert not board.stop("tab"), "it has ended"
-    assert board.open("tab") is not job
+
+
+def test_the_turn_of_an_old_click_does_not_start_a_later_one():
+    board = jobs.JobBoard()
+    old = board.open("tab")
+    board.stop("tab")
+    new = board.open("tab")
+    assert board.start("tab", old.ticket) is None and board.start("another tab", new.ticket) is None
+    assert board.start("tab", new.ticket) is new and board.start("tab", new.ticket) is None
+    assert board.close("tab") is None and board.stop("tab") == "running", "it still runs"
+    new.ended.set()
+    assert board.stop("tab") is None and board.close("tab") is new and board.close("tab") is None
 
 
 def test_recorded_sample_survives_a_file_and_a_broken_file_is_no_sample(tmp_path):

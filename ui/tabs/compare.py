@@ -27,7 +27,6 @@ def create_compare(page: Page, side: Sidebar) -> None:
     with gr.Tab(text.COMPARE, id="compare", elem_id="tab-compare"):
         gr.Markdown(text.COMPARE_HELP)
         with gr.Row(elem_classes="actions"):
-            button = gr.Button(text.COMPARE_BUTTON, variant="primary", elem_id="compare", scale=0, min_width=180)
             prompts = gr.Number(8, label=text.COMPARE_PROMPTS, minimum=1, maximum=40, precision=0, min_width=100)
             repeats = gr.Number(3, label=text.REPEATS, minimum=1, maximum=20, precision=0, min_width=100)
             limit = gr.Number(64, label=text.MAX_NEW, minimum=1, maximum=MAX_NEW_TOKENS, precision=0, min_width=100)
@@ -51,6 +50,7 @@ def create_compare(page: Page, side: Sidebar) -> None:
                 gr.Markdown(text.SWEEP_HELP, elem_classes="hint")
                 swept = nodes(elem_id="sweep-answer")
 
+    button = page.actions["compare"]
     page.run_buttons += [button, lossless, sweep]
     outputs = [verdict, chart, points, figures]
 
@@ -180,9 +180,16 @@ def verdict_of(comparison: Comparison, recorded: bool) -> Node:
         words, cls = text.IDENTICAL_NEAR.format(dtype=comparison.environment.dtype), "muted"
     else:
         words, cls = text.IDENTICAL_NO, "bad"
-    where = (
-        f"{comparison.prompts} prompts × {comparison.repeats} repeats · up to {comparison.max_new_tokens} tokens · "
-        f"{comparison.sampling.label()} · {comparison.environment.label()} · {comparison.environment.time[:16].replace('T', ' ')}"
+    stamp = comparison.environment
+    where = " · ".join(
+        (
+            f"{comparison.prompts} prompts × {comparison.repeats} repeats",
+            f"up to {comparison.max_new_tokens} tokens",
+            comparison.sampling.label(),
+            stamp.label(),
+            text.KERNELS.get(stamp.kernels, stamp.kernels),
+            f"{fmt.moment(stamp.time)} UTC",
+        )
     )
     lines: list[Node] = [el("p", el("b", words), cls=cls)]
     lines += divergence_lines(comparison.divergences)

@@ -23,20 +23,19 @@ from ui.page import Ids, Page, Updates, done, failure
 from ui.planning import check_whole
 from ui.recorder import Recorder, replayed
 from ui.runs import RunPair
-from ui.sample import PROMPT
+from ui.sample import PROMPT, UNPLANNED
 from ui.sidebar import Sidebar, read_sampling, read_setup
 
 SLOW_TICK_S = 0.35  # counters and the last round are read, not watched: a third of the pane's updates suffices
 
 
 def create_generate(page: Page, side: Sidebar) -> None:
-    with gr.Tab(text.GENERATE, id="generate", elem_id="tab-generate"):
+    with gr.Tab(text.GENERATE, id="generate", elem_id="tab-generate", render_children=True):
         prompt = gr.Textbox(PROMPT, label=text.PROMPT, lines=3, max_lines=12, elem_id="prompt", max_length=MAX_PROMPT_CHARACTERS)
         with gr.Row(elem_classes="actions"):
-            button = gr.Button(text.GENERATE_BUTTON, variant="primary", elem_id="generate", scale=0, min_width=180)
             beside = gr.Checkbox(False, label=text.ALONE, scale=1, elem_id="beside")
         with gr.Row():
-            drafts = gr.Textbox("", label=text.HIERARCHY, info=text.HIERARCHY_INFO, elem_id="hierarchy", scale=3, min_width=280)
+            drafts = gr.Textbox(UNPLANNED, label=text.HIERARCHY, info=text.HIERARCHY_INFO, elem_id="hierarchy", scale=3, min_width=280)
             limit = gr.Number(
                 DEFAULT_MAX_NEW_TOKENS, label=text.MAX_NEW, minimum=1, maximum=MAX_NEW_TOKENS, precision=0, elem_id="max-new", scale=1
             )
@@ -69,6 +68,7 @@ def create_generate(page: Page, side: Sidebar) -> None:
             empty=text.STACK_EMPTY,
         )
 
+    button = page.actions["generate"]
     page.run_buttons.append(button)
     outputs = [notices, legend, pane, alone_column, alone_pane, counters, stack, drafts]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import gradio as gr
@@ -27,8 +28,8 @@ def create_measure(page: Page, side: Sidebar) -> None:
     with gr.Tab(text.MEASURE, id="measure", elem_id="tab-measure"):
         gr.Markdown(text.MEASURE_HELP)
         with gr.Row(elem_classes="actions"):
-            button = gr.Button(text.MEASURE_BUTTON, variant="primary", elem_id="measure", scale=0, min_width=220)
-            thorough = gr.Checkbox(label=text.THOROUGH, value=False, scale=1)
+            thorough = gr.Checkbox(label=text.THOROUGH, value=False, scale=1, elem_id="thorough")
+            again = gr.Checkbox(label=text.AGAIN, value=False, scale=1, elem_id="again")
         with gr.Accordion(text.OWN_PROMPTS, open=False):
             gr.Markdown(text.OWN_PROMPTS_HELP)
             prompts = gr.Textbox(
@@ -48,12 +49,13 @@ def create_measure(page: Page, side: Sidebar) -> None:
                 cost = gr.Plot(show_label=False, elem_id="costs", label=text.COSTS)
         figures = nodes(elem_id="measure-table")
 
+    button = page.actions["measure"]
     page.run_buttons.append(button)
     outputs = [facts, heat, cost, figures]
 
-    def draw(measurement: Measurement, partial: bool = False, recorded: bool = False) -> Updates:
+    def draw(measurement: Measurement, badge: str | None = None, hint: str | None = None) -> Updates:
         updates: Updates = {
-            facts: _facts(measurement, partial, recorded),
+            facts: _facts(measurement, badge, hint),
             cost: curves(measurement),
             figures: measure_table(measurement),
         }
@@ -64,16 +66,17 @@ def create_measure(page: Page, side: Sidebar) -> None:
     def show(ids: Ids) -> Updates:
         measurement = page.measurement(ids)
         if measurement:
-            return draw(measurement)
+            return draw(measurement, "kept", text.KEPT) if ids.kept else draw(measurement)
         if page.sample:
-            return draw(page.sample.measurement, recorded=True)
+            return draw(page.sample.measurement, "recorded sample")
         return {facts: el("p", text.NO_MEASUREMENT, cls="muted")}
 
     page.shows.append(show)
 
-    def measure(job: Job, ids: Ids, thorough: bool, prompts: str, kind: str, column: str, *settings: Any) -> Iterator[Updates]:
+    def measure(job: Job, ids: Ids, thorough: bool, again: bool, prompts: str, kind: str, column: str, *settings: Any) -> Iterator[Updates]:
         setup, sampling = read_setup(*settings[:4]), read_sampling(*settings[4:])
-        request = MeasureRequest(sampling, bool(thorough), (prompts or "").strip() or None, str(kind), str(column or "").strip() or None)
+        own, field = (prompts or "").strip() or None, str(column or "").strip() or None
+        request = MeasureRequest(sampling, bool(thorough), own, str(kind), field, bool(again))
         partial: list[Measurement] = []
 
         def on_partial(measurement: Measurement) -> None:
@@ -81,15 +84,18 @@ def create_measure(page: Page, side: Sidebar) -> None:
             job.items.put(measurement)
 
         def work() -> Ids:
-            found = page.engine.measure(setup, request, job.items.put, job.notify, on_partial, job.should_stop)
-            return _planned(page, found)
+            found, kept = page.engine.measure(setup, request, job.items.put, job.notify, on_partial, job.should_stop)
+            return replace(_planned(page, found), kept=kept)
 
         def on_batch(items: list[Any]) -> Updates:
-            return draw(items[-1], partial=True) if items else {}
+            return draw(items[-1], "partial", text.PARTIAL_MEASUREMENT) if items else {}
 
         def on_done(result: Ids) -> Updates:
-            stopped = job.stop.is_set()
-            words = f"{'Stopped; what was complete is kept' if stopped else 'Measured'} ({text.RUN_ID.format(key=result.measurement)})."
+            key = text.RUN_ID.format(key=result.measurement)
+            if result.kept:
+                words = text.FOUND_KEPT.format(time=fmt.moment(page.measurement(result).environment.time), key=key)
+            else:
+                words = f"{'Stopped; what was complete is kept' if job.stop.is_set() else 'Measured'} ({key})."
             return page.show(result) | {page.status: done(words)} | ({} if result.plan else _plan_trouble(page, result))
 
         def on_failed(failed: Failed) -> Updates:
@@ -111,7 +117,7 @@ def create_measure(page: Page, side: Sidebar) -> None:
             return {page.status: failure(explain(BadInput(text.PROMPTS_NOT_TEXT)))}
 
     file.upload(load_prompts, [file], [prompts, page.status], show_progress="hidden", api_visibility="private")
-    inputs = [page.ids, thorough, prompts, kind, column, *side.setup, *side.sampling]
+    inputs = [page.ids, thorough, again, prompts, kind, column, *side.setup, *side.sampling]
     page.wire.append(lambda everything: page.on_device(button, measure, inputs, outputs, everything))
     page.outputs += outputs
 
@@ -133,7 +139,7 @@ def _plan_trouble(page: Page, ids: Ids) -> Updates:
     return {}
 
 
-def _facts(measurement: Measurement, partial: bool, recorded: bool) -> Node:
+def _facts(measurement: Measurement, badge: str | None, hint: str | None) -> Node:
     stamp = measurement.environment
     line = text.SETTINGS.format(
         count=measurement.prompts.count,
@@ -141,10 +147,11 @@ def _facts(measurement: Measurement, partial: bool, recorded: bool) -> Node:
         context=measurement.context_tokens,
         sampling=measurement.sampling.label(),
         environment=stamp.label(),
-        time=stamp.time[:16].replace("T", " "),
+        kernels=text.KERNELS.get(stamp.kernels, stamp.kernels),
+        time=fmt.moment(stamp.time),
     )
-    badge = el("span", "partial" if partial else "recorded sample", cls="pill download") if partial or recorded else None
-    return el("p", badge, " " if badge else "", line, cls="muted small", title=text.PARTIAL_MEASUREMENT if partial else None)
+    pill = el("span", badge, cls="pill download") if badge else None
+    return el("p", pill, " " if badge else "", line, f" · {hint}" if hint else "", cls="muted small")
 
 
 def measure_table(measurement: Measurement) -> Node:

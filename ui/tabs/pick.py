@@ -86,13 +86,22 @@ def create_pick(page: Page, side: Sidebar) -> None:
 
 
 def candidate_table(rows: Sequence[CandidateRow], target: str) -> Node:
+    """The usable drafts with what they cost; below, folded, those that are not, each with its reason."""
     names = (*(row.name for row in rows), target)
-    cells: list[list[Node]] = []
+    usable: list[list[Node]] = []
+    unusable: list[list[Node]] = []
     for row in rows:
+        if row.status == "unusable":
+            unusable.append([el("b", row.name), el("div", row.reason, cls="reason"), row.description])
+            continue
         label = el("span", swatch(slot_of(row.name, names)), el("b", row.name), cls="named")
         state = el("span", text.STATUS.get(row.status, row.status), cls=f"pill {row.status}")
-        reason = el("small", row.reason, cls="reason") if row.reason else ""
         size = fmt.parameters(row.parameters) if row.parameters else "–"
-        words = el("div", el("div", row.description), reason)
-        cells.append([label, state, size, fmt.memory(row.memory_bytes) if row.memory_bytes else "none", words])
-    return table(["Draft", "Status", "Parameters", "Memory", "What it is"], cells, text.PICK_CAPTION, empty="No candidates.")
+        words = el("div", el("div", row.description), el("small", row.reason, cls="muted") if row.reason else "")
+        usable.append([label, state, size, fmt.memory(row.memory_bytes) if row.memory_bytes else "none", words])
+    head: list[Node] = ["Draft", "Status", "Parameters", "Memory it adds", "What it is"]
+    parts = [table(head, usable, text.PICK_CAPTION, empty=text.NO_USABLE)]
+    if unusable:
+        why = table(["Model", "Why not", "What it is"], unusable, text.UNUSABLE)
+        parts.append(el("details", el("summary", f"{len(unusable)} {text.UNUSABLE}", cls="small muted"), why, cls="folded"))
+    return el("div", *parts)

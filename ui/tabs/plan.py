@@ -26,7 +26,6 @@ def create_plan(page: Page) -> None:
     with gr.Tab(text.PLAN, id="plan", elem_id="tab-plan"):
         gr.Markdown(text.PLAN_HELP)
         with gr.Row(elem_classes="actions"):
-            button = gr.Button(text.PLAN_BUTTON, variant="primary", elem_id="plan", scale=0, min_width=160)
             depth = gr.Number(MAX_DEPTH, label=text.MAX_DEPTH, minimum=1, maximum=MAX_DEPTH, precision=0, min_width=120)
             threshold = gr.Number(MAX_THRESHOLD, label=text.MAX_THRESHOLD, minimum=1, maximum=MAX_THRESHOLD, precision=0, min_width=120)
             memory = gr.Number(0, label=text.MEMORY_LIMIT, minimum=0, min_width=120)
@@ -135,7 +134,7 @@ def create_plan(page: Page) -> None:
 
     quiet = dict(show_progress="hidden", api_visibility="private")
     page.wire.append(
-        lambda everything: button.click(
+        lambda everything: page.actions["plan"].click(
             make, [page.ids, depth, threshold, memory], [page.ids, page.hero, page.status, *everything], **quiet
         )
     )
