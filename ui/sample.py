@@ -57,7 +57,7 @@ def save(sample: Sample, path: Path = PATH) -> None:
 
 
 def record(engine: Engine, path: Path = PATH, max_new_tokens: int = 96) -> Sample:
-    """Measure, plan, generate and compare on the embedded default with its default candidates, and save the result."""
+    """Measure (or take what was kept), plan, generate and compare on the embedded default, and save the result."""
     from ui.planning import Limits, make_plan
     from ui.recorder import collect
 
@@ -66,14 +66,14 @@ def record(engine: Engine, path: Path = PATH, max_new_tokens: int = 96) -> Sampl
     def say(step: Any) -> None:
         print(f"{step.phase} {step.done}/{step.total}", end="\r")
 
-    request = MeasureRequest(Sampling(), False, None, again=True)
+    request = MeasureRequest(Sampling(), False, None)
     measurement, _ = engine.measure(setup, request, say, print, lambda _: None, lambda: False)
     plan = make_plan(measurement, Limits())
     runs = []
     for hierarchy in (plan.hierarchy, dataclasses.replace(plan.hierarchy, levels=plan.hierarchy.levels[-1:])):
         request = GenerateRequest(hierarchy, PROMPT, "", False, Sampling(), max_new_tokens)
         runs.append(collect(engine, setup, request, measurement.environment))
-    comparison = engine.compare(setup, CompareRequest(plan, 5, max_new_tokens, True), say, print, lambda: False)
+    comparison = engine.compare(setup, CompareRequest(plan, 3, 64, True, prompts=4), say, print, lambda: False)
     sample = Sample(measurement, plan, RunPair(*runs), comparison)
     save(sample, path)
     return sample

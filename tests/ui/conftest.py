@@ -119,6 +119,10 @@ class Visit:
             self.page.fill("#max-new input", str(max_new))
         self.start("generate")
 
+    def streaming(self) -> None:
+        """Wait until the run of a prompt that says “long” shows its first tokens; a recorded sample may stand there before."""
+        self.page.wait_for_function("() => document.querySelector('#token-pane').textContent.startsWith('w0 ')")
+
     def pane(self, name: str = "token-pane") -> str:
         return self.page.eval_on_selector(f"#{name}", "pane => pane.textContent")
 

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.browser
 def test_stop_ends_the_work_within_half_a_second_and_buttons_come_back(visit, served):
     page = visit()
     page.generate("long", 4000)
-    page.page.wait_for_selector("#token-pane .tk")
+    page.streaming()
     assert page.page.is_disabled("#generate")
     served.engine.stopped_at = None
     clicked = time.time()
@@ -116,7 +116,7 @@ def test_two_visitors_do_not_mix_and_take_turns(visit, served):
     first.generate("long", 300)
     second.generate("hostile")
     assert second.state() in ("waiting", "running")
-    first.page.wait_for_selector("#token-pane .tk")
+    first.streaming()
     assert first.finish("done") and second.finish("done")
     assert first.pane() == "".join(f"w{i} " for i in range(300))
     assert second.pane() == "".join(HOSTILE)
@@ -129,7 +129,7 @@ def test_two_visitors_do_not_mix_and_take_turns(visit, served):
 def test_stop_of_one_visitor_leaves_the_other_alone(visit):
     first, second = visit(), visit()
     first.generate("long", 400)
-    first.page.wait_for_selector("#token-pane .tk")
+    first.streaming()
     second.page.click("#stop")
     second.page.wait_for_function("() => document.querySelector('#status').innerText.includes('Nothing of yours is running')")
     second.generate("long", 50)
@@ -147,7 +147,7 @@ def test_stop_of_one_visitor_leaves_the_other_alone(visit):
 def test_a_run_is_fetched_again_by_its_id_after_the_connection_broke(visit):
     page = visit()
     page.generate("long", 300)
-    page.page.wait_for_selector("#token-pane .tk")
+    page.streaming()
     key = re.search(r"run (\S+)", page.status())[1]
     page.page.context.close()  # in the middle of the run
     time.sleep(2.0)
