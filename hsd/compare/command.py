@@ -107,12 +107,12 @@ def _describe_lossless(result: dict[str, Any], where: str) -> str:
     ]
     for entry in result["divergences"]:
         kind = "near-tie" if entry["near_tie"] else "different"
-        lines.append(
-            f"  {kind}: {entry['method']}, prompt {entry['prompt_id']}, token {entry['position']}, margin {entry['logit_margin']:.4g}"
-        )
+        margin = "one text ended" if entry["logit_margin"] is None else f"margin {entry['logit_margin']:.4g}"
+        lines.append(f"  {kind}: {entry['method']}, prompt {entry['prompt_id']}, token {entry['position']}, {margin}")
     for check in result["sampling"]:
+        statistic = "infinite" if check["chi_square"] is None else f"{check['chi_square']:.1f}"
         lines.append(
-            f"Sampling: {check['hierarchy']}, {check['samples']} samples, chi-square {check['chi_square']:.1f} with "
+            f"Sampling: {check['hierarchy']}, {check['samples']} samples, chi-square {statistic} with "
             f"{check['degrees_of_freedom']} degrees of freedom, p = {check['p_value']:.3f}."
         )
     return "\n".join(lines)

@@ -10,9 +10,8 @@ import torch
 
 from hsd.compare.divergence import first_divergence
 from hsd.compare.record import Divergence, LosslessReport, SamplingCheck
-from hsd.errors import Cancelled
-from hsd.generate.collect import collect
-from hsd.generate.engine import generate
+from hsd.compare.whole import generate_whole
+from hsd.errors import BadInput, Cancelled
 from hsd.generate.prompt import encode_prompt
 from hsd.generate.rule import Rule, verify_tokens
 from hsd.generate.sampling import Transforms
@@ -42,9 +41,11 @@ def check_lossless(
 
     Greedy: every prompt through every hierarchy; a text that departs from the target's is a near-tie when the two
     tokens' logits lie within the rounding of the precision, and different otherwise. Sampling: see `sampling_check`.
-    Raises `Cancelled` when stopped, since half a check proves nothing.
+    Raises `Cancelled` when stopped, since half a check proves nothing, and `BadInput` when there is nothing to check.
     """
     chosen = [entry.hierarchy for entry in plan.alternatives if entry.hierarchy.drafts][:CHECKED_HIERARCHIES]
+    if not chosen or not len(prompts):
+        raise BadInput("There is nothing to check: give at least one prompt, and a plan that knows a hierarchy with a draft.")
     encoded = [(prompt.id, encode_prompt(models.tokenizer, prompt.prompt)) for prompt in prompts]
     alone = Hierarchy((Level(models.target),))
     target = models.networks[models.target]
@@ -88,32 +89,35 @@ def sampling_check(
     """Chi-square of `samples` continuations of three tokens through `hierarchy` against exact enumeration by the target.
 
     One token more than is tested is generated, so that blocks reach over the end of what is tested. Outcomes with fewer
-    than five expected counts are pooled.
+    than five expected counts share a cell.
     """
-    exact = continuation_probabilities(models.networks[models.target], prompt_ids, sampling, SAMPLED_TOKENS)
+    exact = continuation_probabilities(models.networks[models.target], prompt_ids, sampling, SAMPLED_TOKENS, models.eos_token_ids)
     seen: Counter[tuple[int, ...]] = Counter()
     for draw in range(samples):
         if should_stop():
             raise Cancelled("Stopped before the check was complete; nothing is known yet.")
         if draw % 20 == 0:
             report(Progress("sampling check", draw, samples, None, str(hierarchy)))
-        events = generate(
-            models, hierarchy, prompt_ids, sampling=replace(sampling, seed=draw), max_new_tokens=SAMPLED_TOKENS + 1, rule=rule
-        )
-        seen[collect(events).token_ids[:SAMPLED_TOKENS]] += 1
+        settings = {"sampling": replace(sampling, seed=draw), "max_new_tokens": SAMPLED_TOKENS + 1, "rule": rule}
+        seen[generate_whole(models, hierarchy, prompt_ids, **settings).token_ids[:SAMPLED_TOKENS]] += 1
     statistic, cells = _chi_square(exact, seen, samples)
     freedom = max(1, cells - 1)
     p_value = torch.special.gammaincc(torch.tensor(freedom / 2.0).double(), torch.tensor(statistic / 2).double()).item()
     return SamplingCheck(str(hierarchy), samples, cells, statistic, freedom, p_value)
 
 
-def continuation_probabilities(target: Network, prompt_ids: Sequence[int], sampling: Sampling, length: int) -> dict[tuple[int, ...], float]:
-    """Probability of every continuation of `length` tokens that the target alone can sample."""
+def continuation_probabilities(
+    target: Network, prompt_ids: Sequence[int], sampling: Sampling, length: int, eos_token_ids: frozenset[int] = frozenset()
+) -> dict[tuple[int, ...], float]:
+    """Probability of every continuation of `length` tokens that the target alone can sample; one that ends early is shorter."""
     transforms = Transforms(sampling)
     found: dict[tuple[int, ...], float] = {(): 1.0}
     for _ in range(length):
         longer: dict[tuple[int, ...], float] = {}
         for tokens, probability in found.items():
+            if tokens and tokens[-1] in eos_token_ids:
+                longer[tokens] = probability
+                continue
             text = [*prompt_ids, *tokens]
             logits = target.forward(torch.tensor(text), target.new_cache(len(text)), 1)
             row = transforms.scores(logits, text).float().softmax(-1)[0]
@@ -127,24 +131,21 @@ def _chi_square(exact: dict[tuple[int, ...], float], seen: Counter[tuple[int, ..
     """Statistic and number of cells; an outcome that the target cannot produce makes the statistic infinite."""
     if any(outcome not in exact for outcome in seen):
         return float("inf"), len(exact)
-    statistic, cells = 0.0, 0
-    pooled_expected = pooled_seen = 0.0
-    for outcome, probability in exact.items():
-        expected = probability * samples
-        if expected < 5:
-            pooled_expected += expected
-            pooled_seen += seen[outcome]
-            continue
-        statistic += (seen[outcome] - expected) ** 2 / expected
-        cells += 1
-    if pooled_expected > 0:
-        statistic += (pooled_seen - pooled_expected) ** 2 / pooled_expected
-        cells += 1
-    return statistic, cells
+    cells: list[tuple[float, int]] = []  # (expected, seen)
+    expected, count = 0.0, 0
+    for outcome in sorted(exact, key=exact.__getitem__):  # the rarest first: they share a cell until it expects five
+        expected, count = expected + exact[outcome] * samples, count + seen[outcome]
+        if expected >= 5:
+            cells.append((expected, count))
+            expected, count = 0.0, 0
+    if expected > 0:  # fewer samples than any cell needs
+        cells.append((expected, count))
+    return sum((count - expected) ** 2 / expected for expected, count in cells), len(cells)
 
 
 def _greedy(models: ModelSet, hierarchy: Hierarchy, prompt_ids: list[int], max_new_tokens: int, should_stop: ShouldStop) -> tuple[int, ...]:
-    found = collect(generate(models, hierarchy, prompt_ids, sampling=GREEDY, max_new_tokens=max_new_tokens, should_stop=should_stop))
+    settings = {"sampling": GREEDY, "max_new_tokens": max_new_tokens, "should_stop": should_stop}
+    found = generate_whole(models, hierarchy, prompt_ids, **settings)
     if found.end.reason == "stopped":
         raise Cancelled("Stopped before the check was complete; nothing is known yet.")
     return found.token_ids

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -30,7 +31,7 @@ class Divergence:
     method: str
     prompt_id: str
     position: int
-    logit_margin: float  # between the two tokens at the target; tiny in bfloat16 means a near-tie
+    logit_margin: float  # between the two tokens at the target, infinite where one text ended; tiny in bfloat16 means a near-tie
     near_tie: bool
 
 
@@ -46,7 +47,7 @@ class Comparison:
     environment: Environment
 
     def to_json(self) -> dict[str, Any]:
-        return {"schema": SCHEMA, "kind": "comparison", **asdict(self)}
+        return {"schema": SCHEMA, "kind": "comparison", **asdict(self), "divergences": list(map(_divergence_json, self.divergences))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class SamplingCheck:
     hierarchy: str
     samples: int
     outcomes: int  # cells after pooling the rare ones
-    chi_square: float
+    chi_square: float  # infinite where a text came up that the target cannot write
     degrees_of_freedom: int
     p_value: float  # below 0.001: not the target's distribution
 
@@ -82,8 +83,16 @@ class LosslessReport:
         return self.different == 0 and all(check.passed for check in self.sampling)
 
     def to_json(self) -> dict[str, Any]:
-        checks = [asdict(check) | {"passed": check.passed} for check in self.sampling]
-        return {"schema": SCHEMA, "kind": "lossless", **asdict(self), "sampling": checks, "passed": self.passed}
+        checks = [asdict(check) | {"chi_square": _finite(check.chi_square), "passed": check.passed} for check in self.sampling]
+        divergences = list(map(_divergence_json, self.divergences))
+        return {
+            "schema": SCHEMA,
+            "kind": "lossless",
+            **asdict(self),
+            "divergences": divergences,
+            "sampling": checks,
+            "passed": self.passed,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,3 +153,12 @@ class Sweep:
         ]
         summary = {"median_error": self.median_error, "max_error": self.errors[-1], "regret": self.regret}
         return {"schema": SCHEMA, "kind": "sweep", **asdict(self), "points": points, **summary}
+
+
+def _divergence_json(divergence: Divergence) -> dict[str, Any]:
+    return asdict(divergence) | {"logit_margin": _finite(divergence.logit_margin)}
+
+
+def _finite(value: float) -> float | None:
+    """JSON knows no infinite numbers."""
+    return value if math.isfinite(value) else None

@@ -10,9 +10,8 @@ from transformers import PreTrainedModel
 from hsd.compare.baselines import BASELINES, assistants, load_modules, run_baseline
 from hsd.compare.divergence import first_divergence
 from hsd.compare.record import Comparison, Divergence, MethodResult
+from hsd.compare.whole import generate_whole
 from hsd.errors import BadInput, Cancelled
-from hsd.generate.collect import collect
-from hsd.generate.engine import generate
 from hsd.generate.prompt import encode_prompt
 from hsd.measure.intervals import median_estimate
 from hsd.measure.prompts import Prompt, PromptSet
@@ -126,8 +125,8 @@ def _run(
             name, models, modules, prompt_ids, sampling=plan.sampling, max_new_tokens=max_new_tokens, should_stop=should_stop
         )
         return _Outcome(run.token_ids, run.timed_tokens, run.seconds, 0, 0.0)
-    events = generate(models, hierarchies[name], prompt_ids, sampling=plan.sampling, max_new_tokens=max_new_tokens, should_stop=should_stop)
-    found = collect(events)
+    settings = {"sampling": plan.sampling, "max_new_tokens": max_new_tokens, "should_stop": should_stop}
+    found = generate_whole(models, hierarchies[name], prompt_ids, **settings)
     return _Outcome(found.token_ids, len(found.token_ids), found.end.decode_s, found.target_rounds, found.forward_s)
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from itertools import combinations
 
 from hsd.compare.record import Sweep, SweepPoint
+from hsd.compare.whole import generate_whole
 from hsd.errors import Cancelled
-from hsd.generate.collect import collect
-from hsd.generate.engine import generate
 from hsd.generate.prompt import encode_prompt
 from hsd.measure.intervals import median_estimate
 from hsd.measure.prompts import PromptSet
@@ -103,8 +102,8 @@ def _run_all(
         for position, prompt_ids in enumerate(encoded):
             report(Progress("sweep", repeat * len(encoded) + position, repeats * len(encoded), None, f"repeat {repeat + 1} of {repeats}"))
             for hierarchy in hierarchies:
-                events = generate(models, hierarchy, prompt_ids, sampling=sampling, max_new_tokens=max_new_tokens, should_stop=should_stop)
-                run = collect(events)
+                settings = {"sampling": sampling, "max_new_tokens": max_new_tokens, "should_stop": should_stop}
+                run = generate_whole(models, hierarchy, prompt_ids, **settings)
                 _raise_if(run.end.reason == "stopped")
                 totals[str(hierarchy)][0] += run.end.decode_s
                 totals[str(hierarchy)][1] += len(run.token_ids)

@@ -19,7 +19,7 @@ def read_comparison(data: Any) -> Comparison:
         return Comparison(
             methods=tuple(_method(method) for method in data["methods"]),
             identical=_truth(data["identical"], "“identical”"),
-            divergences=tuple(read_fields(Divergence, item, "“divergences”") for item in data["divergences"]),
+            divergences=tuple(_divergence(item) for item in data["divergences"]),
             repeats=int(data["repeats"]),
             prompts=int(data["prompts"]),
             max_new_tokens=int(data["max_new_tokens"]),
@@ -32,16 +32,22 @@ def read_comparison(data: Any) -> Comparison:
 
 def _method(data: Any) -> MethodResult:
     predicted = data["predicted_tokens_per_s"]
-    share = data["outside_forward_share"]
+    per_pass, share = data["tokens_per_target_pass"], data["outside_forward_share"]
     return MethodResult(
         name=str(data["name"]),
         hierarchy=str(data["hierarchy"]),
         tokens_per_s=read_fields(Estimate, data["tokens_per_s"], "“tokens_per_s”"),
         predicted_tokens_per_s=None if predicted is None else float(predicted),
-        tokens_per_target_pass=float(data["tokens_per_target_pass"]),
+        tokens_per_target_pass=None if per_pass is None else float(per_pass),
         identical=_truth(data["identical"], "“identical” of a method"),
         outside_forward_share=None if share is None else float(share),
     )
+
+
+def _divergence(data: Any) -> Divergence:
+    if isinstance(data, dict) and data.get("logit_margin", 0) is None:  # one text ended: no two tokens to weigh
+        data = {**data, "logit_margin": float("inf")}
+    return read_fields(Divergence, data, "“divergences”")
 
 
 def _truth(value: Any, where: str) -> bool | None:

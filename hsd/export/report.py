@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from hsd.compare.record import Comparison
@@ -164,7 +165,7 @@ def _comparison_section(comparison: Comparison) -> Section:
             _rate(method.tokens_per_s),
             str(method.tokens_per_s.samples),
             "" if method.predicted_tokens_per_s is None else f"{method.predicted_tokens_per_s:.1f}",
-            f"{method.tokens_per_target_pass:.2f}",
+            "" if method.tokens_per_target_pass is None else f"{method.tokens_per_target_pass:.2f}",
             {True: "yes", False: "no", None: ""}[method.identical],
         )
         for method in comparison.methods
@@ -175,8 +176,9 @@ def _comparison_section(comparison: Comparison) -> Section:
         for method in comparison.methods
     )
     differences = tuple(
-        f"{divergence.method} departs from the target alone on prompt {divergence.prompt_id} at token {divergence.position}, where the "
-        f"two logits differ by {digits(divergence.logit_margin)}" + (": a near-tie." if divergence.near_tie else ".")
+        f"{divergence.method} departs from the target alone on prompt {divergence.prompt_id} at token {divergence.position}, where "
+        + ("one text ended" if math.isinf(divergence.logit_margin) else f"the two logits differ by {digits(divergence.logit_margin)}")
+        + (": a near-tie." if divergence.near_tie else ".")
         for divergence in comparison.divergences
     )
     text = (
