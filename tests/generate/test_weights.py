@@ -28,8 +28,8 @@ PROMPTS = [
     "Summarise: The cat sat on the mat. The cat was happy. The mat was warm.",
     "🎉",
 ]
-HIERARCHIES = ["prompt-lookup@4", "early-exit:20@2", "prompt-lookup@3,early-exit:24@3", "prompt-lookup@2,early-exit:10@2,early-exit:26@3"]
-DRAFTS = ["prompt-lookup", "early-exit:10", "early-exit:20", "early-exit:24", "early-exit:26", "quantized:int8"]
+HIERARCHIES = ["prompt-lookup@4", "prompt-lookup@3,early-exit:24@2", "prompt-lookup@2,early-exit:6@1,early-exit:26@2"]
+DRAFTS = ["prompt-lookup", "early-exit:6", "early-exit:24", "early-exit:26", "quantized:int8"]
 
 
 @pytest.fixture(scope="module")
