@@ -1,10 +1,11 @@
-"""Compiles `kernels.c` once on this machine and calls it: the small operations of a layer, for bfloat16 on a CPU.
+"""Compiles `kernels.c` and `products.c` once on this machine and calls them: a layer of bfloat16 on a CPU.
 
 Without a C compiler everything runs on torch's own operations, to the same effect and slower; `problem` says why.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import hashlib
@@ -20,7 +21,8 @@ import torch
 
 from hsd.settings import cache_dir
 
-_SOURCE = Path(__file__).with_name("kernels.c")
+# The loops want every vectorization there is; the products are written in vectors, and -O3 makes them slower.
+_SOURCES = {Path(__file__).with_name("kernels.c"): "-O3", Path(__file__).with_name("products.c"): "-O2"}
 _COMPILERS = ("cc", "gcc", "clang")
 _FLAGS = (
     "-O3",
@@ -34,6 +36,9 @@ _FLAGS = (
 )
 _EXTRAS = (("-march=native", "-fopenmp", "-Wl,--as-needed"), ("-march=native",), ())  # the first that this compiler takes
 _TIMEOUT_S = 120.0
+_PAGE = 1 << 21
+CACHE_LINE = 64
+_MADV_HUGEPAGE = 14  # Linux
 MAX_HEAD_DIM = 256  # as in the source
 
 _POINTER, _COUNT, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
@@ -44,6 +49,35 @@ class Kernels:
     """Operations on contiguous bfloat16 tensors in main memory; shapes as in the source."""
 
     library: ctypes.CDLL
+
+    @property
+    def has_products(self) -> bool:
+        """Whether this processor has what the matrix products need (AVX-512 BF16 and VNNI)."""
+        return bool(self.library.hsd_has_products())
+
+    def linear(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        """x (q, in) @ weight (out, in).T + bias, (q, out)."""
+        out = x.new_empty(x.shape[0], weight.shape[0])
+        added = None if bias is None else bias.data_ptr()
+        self.library.hsd_linear_bf16(x.data_ptr(), weight.data_ptr(), added, out.data_ptr(), x.shape[0], *weight.shape[::-1])
+        return out
+
+    def linear_int8(
+        self, x: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, bias: torch.Tensor | None, group: int
+    ) -> torch.Tensor:
+        """As `linear` with weight codes (out, in) uint8, shifted by 128, and float32 scales (out,); x is rounded to int8 in
+        groups of `group` inputs, a multiple of 64 that divides them."""
+        rows, inputs = x.shape
+        out = x.new_empty(rows, codes.shape[0])
+        scratch = torch.empty(rows * (inputs + 4 * (inputs // group + 1)), dtype=torch.int8)
+        added = None if bias is None else bias.data_ptr()
+        # fmt: off
+        self.library.hsd_linear_int8(
+            x.data_ptr(), codes.data_ptr(), scales.data_ptr(), added, out.data_ptr(), scratch.data_ptr(),
+            rows, inputs, codes.shape[0], group,
+        )
+        # fmt: on
+        return out
 
     def add_norm(self, x: torch.Tensor, delta: torch.Tensor | None, weight: torch.Tensor, eps: float) -> torch.Tensor:
         """Add `delta` to `x` (q, hidden) in place, and return its RMS norm times `weight`, (q, hidden)."""
@@ -94,8 +128,30 @@ def load() -> Kernels | str:
     library.hsd_add_norm.argtypes = [_POINTER] * 4 + [_COUNT] * 2 + [_FLOAT]
     library.hsd_silu_mul.argtypes = [_POINTER] * 2 + [_COUNT] * 2
     library.hsd_attend.argtypes = [_POINTER] * 6 + [_COUNT] * 6 + [_FLOAT]
+    library.hsd_linear_bf16.argtypes = [_POINTER] * 4 + [_COUNT] * 3
+    library.hsd_linear_int8.argtypes = [_POINTER] * 6 + [_COUNT] * 4
+    library.hsd_linear_bf16.restype = library.hsd_linear_int8.restype = None
     library.hsd_add_norm.restype = library.hsd_silu_mul.restype = None
     return Kernels(library)
+
+
+class LargePages:
+    """One block of memory in pages of 2 MB where the system grants them: weights stream from it without a page walk each
+    4 kB. Elsewhere it is memory like any other."""
+
+    def __init__(self, nbytes: int) -> None:
+        self._block = torch.empty(nbytes + 2 * _PAGE, dtype=torch.uint8)
+        self._next = -self._block.data_ptr() % _PAGE
+        with contextlib.suppress(OSError, AttributeError):
+            madvise = ctypes.CDLL(None).madvise
+            madvise.argtypes = [_POINTER, ctypes.c_size_t, ctypes.c_int]
+            madvise(self._block.data_ptr() + self._next, nbytes // _PAGE * _PAGE, _MADV_HUGEPAGE)
+
+    def place(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A copy of `tensor` in the block, on a cache line of its own."""
+        start = self._next
+        self._next += -(-tensor.nbytes // CACHE_LINE) * CACHE_LINE
+        return self._block[start : start + tensor.nbytes].view(tensor.dtype).view(tensor.shape).copy_(tensor)
 
 
 def applicable(device: torch.device, dtype: torch.dtype) -> bool:
@@ -113,14 +169,22 @@ def _compile(compiler: str, path: Path) -> None:
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         part = Path(folder) / path.name
         for position, extra in enumerate(_EXTRAS):
+            run = functools.partial(_run, must=position == len(_EXTRAS) - 1)
             openmp = _openmp_of_torch() if "-fopenmp" in extra else []
-            command = [compiler, *_FLAGS, *extra, str(_SOURCE), *openmp, "-o", str(part), "-lm"]
-            done = subprocess.run(
-                command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_TIMEOUT_S, check=position == len(_EXTRAS) - 1
-            )
-            if done.returncode == 0:
+            objects = [str(part.with_suffix(f".{source.stem}.o")) for source in _SOURCES]
+            steps = [
+                [compiler, level, *_FLAGS, *extra, "-c", str(source), "-o", target]
+                for (source, level), target in zip(_SOURCES.items(), objects, strict=True)
+            ]
+            steps.append([compiler, "-shared", *extra, *objects, *openmp, "-o", str(part), "-lm"])
+            if all(run(step) for step in steps):
                 break
         os.replace(part, path)
+
+
+def _run(command: list[str], must: bool) -> bool:
+    """Whether the command succeeded; raises when it `must` and did not."""
+    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_TIMEOUT_S, check=must).returncode == 0
 
 
 def _openmp_of_torch() -> list[str]:
@@ -136,5 +200,7 @@ def _fingerprint(compiler: str) -> str:
     info = Path("/proc/cpuinfo")
     if info.exists():
         processor += next((line for line in info.read_text().splitlines() if line.startswith(("flags", "Features"))), "")
-    content = "\n".join([_SOURCE.read_text(), *_FLAGS, str(_EXTRAS), *_openmp_of_torch(), compiler, processor])
+    content = "\n".join(
+        [*(source.read_text() for source in _SOURCES), *_SOURCES.values(), *_FLAGS, str(_EXTRAS), *_openmp_of_torch(), compiler, processor]
+    )
     return hashlib.sha256(content.encode()).hexdigest()[:24]

@@ -16,8 +16,17 @@ from transformers import PreTrainedModel
 from hsd.errors import BadInput
 from hsd.models import kernels
 from hsd.models.causal import context_limit
-from hsd.models.kernels import Kernels
-from hsd.models.linear import DenseLinear, Linear, PackedDenseLinear, dense_linear, quantized_linear
+from hsd.models.kernels import CACHE_LINE, Kernels, LargePages
+from hsd.models.linear import (
+    WIDEST_STREAMED,
+    DenseLinear,
+    Linear,
+    PackedDenseLinear,
+    StreamedLinear,
+    dense_linear,
+    quantized_linear,
+    streaming_kernels,
+)
 from hsd.models.network import Cache, Network
 
 # In bfloat16 on a CPU every product below gives a token the same bits whatever the width of its pass, if attention is
@@ -25,7 +34,7 @@ from hsd.models.network import Cache, Network
 # hierarchy is then the target's own, bit for bit, and not only up to near-ties.
 TILE = 4  # query tokens
 KEY_BLOCK = 32  # keys
-WIDEST_TILED = 64  # a prompt's passes are wider and the same for every hierarchy
+WIDEST_TILED = WIDEST_STREAMED  # a prompt's passes are wider and the same for every hierarchy
 
 LEAN_TYPES = ("llama", "mistral", "qwen2", "qwen3")
 _ROPE_TYPES = ("default", "llama3", "linear")  # others change with the length of the text
@@ -233,6 +242,7 @@ def lean_network(name: str, module: PreTrainedModel) -> LeanNetwork:
     """
     model, config = module.model, module.config
     first = model.layers[0].self_attn
+    pages = _pages_for(module)
     shape = Shape(
         heads=config.num_attention_heads,
         kv_heads=config.num_key_value_heads,
@@ -246,19 +256,22 @@ def lean_network(name: str, module: PreTrainedModel) -> LeanNetwork:
         layers.append(
             Layer(
                 input_norm=block.input_layernorm.weight.detach(),
-                qkv=_fuse(attention.q_proj, attention.k_proj, attention.v_proj),
+                qkv=_fuse(pages, attention.q_proj, attention.k_proj, attention.v_proj),
                 q_norm=attention.q_norm.weight.detach() if hasattr(attention, "q_norm") else None,
                 k_norm=attention.k_norm.weight.detach() if hasattr(attention, "k_norm") else None,
-                out=_fuse(attention.o_proj),
+                out=_fuse(pages, attention.o_proj),
                 post_norm=block.post_attention_layernorm.weight.detach(),
-                gate_up=_fuse(mlp.gate_proj, mlp.up_proj),
-                down=_fuse(mlp.down_proj),
+                gate_up=_fuse(pages, mlp.gate_proj, mlp.up_proj),
+                down=_fuse(pages, mlp.down_proj),
             )
         )
+    tied = module.lm_head.weight is model.embed_tokens.weight
+    head = _fuse(pages, module.lm_head)
+    if tied and pages is not None:
+        model.embed_tokens.weight = module.lm_head.weight
     embedding = model.embed_tokens.weight.detach()
-    head = _fuse(module.lm_head)
     products = [head, *(linear for layer in layers for linear in (layer.qkv, layer.out, layer.gate_up, layer.down))]
-    shares_embedding = isinstance(head, DenseLinear) and head.weight.data_ptr() == embedding.data_ptr()
+    shares_embedding = not isinstance(head, PackedDenseLinear) and head.weight.data_ptr() == embedding.data_ptr()
     memory_bytes = sum(product.nbytes for product in products) + (0 if shares_embedding else embedding.nbytes)
     return LeanNetwork(
         name,
@@ -299,21 +312,36 @@ def is_spent(module: PreTrainedModel) -> bool:
     return any(parameter.numel() == 0 for parameter in module.parameters())
 
 
+def _pages_for(module: PreTrainedModel) -> LargePages | None:
+    """Room for every linear weight of the module, where this project's own products serve."""
+    weight = module.lm_head.weight
+    if streaming_kernels(weight.device, weight.dtype) is None:
+        return None
+    linears = [part for part in module.modules() if isinstance(part, torch.nn.Linear)]
+    return LargePages(sum(linear.weight.nbytes + 2 * CACHE_LINE for linear in linears))
+
+
 @torch.no_grad()
-def _fuse(*linears: torch.nn.Linear) -> DenseLinear | PackedDenseLinear:
+def _fuse(pages: LargePages | None, *linears: torch.nn.Linear) -> DenseLinear | PackedDenseLinear | StreamedLinear:
     """One product instead of several of the same input; the linears' own weights become views of it, or are given up."""
-    single = len(linears) == 1
-    weight = linears[0].weight.detach() if single else torch.cat([linear.weight.detach() for linear in linears])
+    weight = linears[0].weight.detach() if len(linears) == 1 else torch.cat([linear.weight.detach() for linear in linears])
     bias = None if linears[0].bias is None else torch.cat([linear.bias.detach() for linear in linears])
-    product = dense_linear(weight, bias)
+    product: DenseLinear | PackedDenseLinear | StreamedLinear
+    if pages is not None:
+        weight = pages.place(weight)
+        product = StreamedLinear(streaming_kernels(weight.device, weight.dtype), weight, bias)
+    else:
+        product = dense_linear(weight, bias)
     if isinstance(product, PackedDenseLinear):
         for linear in linears:
             # A new parameter, so that an embedding tied to the old one keeps it.
             linear.weight = torch.nn.Parameter(weight.new_empty(0), requires_grad=False)
-    elif not single:
+    elif pages is not None or len(linears) > 1:
         sizes = [linear.weight.shape[0] for linear in linears]
         for linear, rows in zip(linears, weight.split(sizes), strict=True):
-            linear.weight.data = rows
+            linear.weight = torch.nn.Parameter(rows, requires_grad=False)
+        for linear, entries in zip(linears, () if bias is None else bias.split(sizes), strict=bias is not None):
+            linear.bias = torch.nn.Parameter(entries, requires_grad=False)
     return product
 
 

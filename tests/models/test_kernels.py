@@ -11,6 +11,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from hsd.models import kernels
 from hsd.models.lean import WIDEST_TILED, LeanNetwork, lean_network, quantized_copy
+from hsd.models.linear import StreamedInt8Linear
 
 HEADS, KV_HEADS, DIM = 6, 2, 64
 HALF_ULP = 2**-8  # relative rounding of bfloat16
@@ -159,3 +160,65 @@ def test_compiled_once_and_found_again(unloaded, compiled, monkeypatch):
     kernels.load.cache_clear()
     monkeypatch.setattr(kernels.subprocess, "run", lambda *given, **options: pytest.fail("compiled again"))
     assert isinstance(kernels.load(), kernels.Kernels)
+
+
+@pytest.fixture(scope="module")
+def products(compiled) -> kernels.Kernels:
+    if not compiled.has_products:
+        pytest.skip("this processor has no AVX-512 BF16 and VNNI")
+    return compiled
+
+
+SHAPES = [(64, 64), (96, 192), (33, 100), (7, 31), (130, 1536)]  # (outputs, inputs), whole vectors and rests
+
+
+@pytest.mark.parametrize("rows_of_x", [1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 64])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_the_product_is_right_and_the_same_for_any_number_of_rows(products, rows_of_x, shape, with_bias):
+    outputs, inputs = shape
+    x, weight = rows(rows_of_x, inputs), rows(outputs, inputs, seed=1)
+    bias = rows(outputs, seed=2) if with_bias else None
+    out = products.linear(x, weight, bias)
+    wanted = F.linear(x.float(), weight.float(), None if bias is None else bias.float())
+    torch.testing.assert_close(out.float(), wanted, rtol=HALF_ULP, atol=2e-3 * inputs**0.5)
+    single = torch.cat([products.linear(x[i : i + 1].contiguous(), weight, bias) for i in range(rows_of_x)])
+    assert torch.equal(out, single)
+
+
+@pytest.mark.parametrize("rows_of_x", [1, 3, 4, 6, 8, 13])
+@pytest.mark.parametrize(("outputs", "inputs"), [(64, 64), (33, 192), (96, 1536)])
+def test_the_int8_product_is_within_its_rounding(products, rows_of_x, outputs, inputs):
+    x, weight, bias = rows(rows_of_x, inputs), rows(outputs, inputs, seed=1), rows(outputs, seed=2)
+    linear = StreamedInt8Linear(products, weight, bias)
+    out = linear(x)
+    wanted = F.linear(x.float(), weight.float(), bias.float())
+    assert (out.float() - wanted).pow(2).mean().sqrt() < 0.02 * wanted.pow(2).mean().sqrt()
+    # Against the very codes it multiplies only bfloat16's rounding is left, and a code that falls on a half.
+    groups = x.float().view(rows_of_x, -1, linear.group)
+    scales = groups.abs().amax(-1, keepdim=True) / 127
+    rounded = (torch.trunc(groups / scales + 0.5 * groups.sign()) * scales).view(rows_of_x, inputs)
+    codes = (linear.codes.float() - 128) * linear.scales[:, None]
+    exact = F.linear(rounded, codes, bias.float())
+    assert (out.float() - exact).pow(2).mean().sqrt() < 0.003 * exact.pow(2).mean().sqrt()
+    single = torch.cat([linear(x[i : i + 1].contiguous()) for i in range(rows_of_x)])
+    assert torch.equal(out, single)
+
+
+def test_the_int8_product_lets_a_nan_through_and_takes_a_row_of_zeros(products):
+    linear = StreamedInt8Linear(products, rows(32, 192, seed=1))
+    x = rows(3, 192)
+    x[0] = 0
+    x[2, 100] = float("nan")
+    out = linear(x)
+    assert torch.equal(out[0], torch.zeros(32).bfloat16())
+    assert out[1].isfinite().all() and out[2].isnan().all()
+
+
+def test_weights_are_placed_whole_and_apart():
+    pages = kernels.LargePages(4 * (1000 + 64))
+    tensors = [rows(count, seed=count) for count in (7, 500, 300)]
+    placed = [pages.place(tensor) for tensor in tensors]
+    assert all(torch.equal(a, b) for a, b in zip(placed, tensors, strict=True))
+    assert len({tensor.untyped_storage().data_ptr() for tensor in placed}) == 1
+    assert placed[0].data_ptr() % (1 << 21) == 0 and all(tensor.data_ptr() % 64 == 0 for tensor in placed)
