@@ -102,8 +102,7 @@ def sampling_check(
         seen[generate_whole(models, hierarchy, prompt_ids, **settings).token_ids[:SAMPLED_TOKENS]] += 1
     statistic, cells = _chi_square(exact, seen, samples)
     freedom = max(1, cells - 1)
-    p_value = torch.special.gammaincc(torch.tensor(freedom / 2.0).double(), torch.tensor(statistic / 2).double()).item()
-    return SamplingCheck(str(hierarchy), samples, cells, statistic, freedom, p_value)
+    return SamplingCheck(str(hierarchy), samples, cells, statistic, freedom, _p_value(statistic, freedom))
 
 
 def continuation_probabilities(
@@ -141,6 +140,11 @@ def _chi_square(exact: dict[tuple[int, ...], float], seen: Counter[tuple[int, ..
     if expected > 0:  # fewer samples than any cell needs
         cells.append((expected, count))
     return sum((count - expected) ** 2 / expected for expected, count in cells), len(cells)
+
+
+def _p_value(statistic: float, freedom: int) -> float:
+    """Chance that the right distribution gives a chi-square of at least `statistic`."""
+    return torch.special.gammaincc(torch.tensor(freedom / 2.0).double(), torch.tensor(statistic / 2).double()).item()
 
 
 def _greedy(models: ModelSet, hierarchy: Hierarchy, prompt_ids: list[int], max_new_tokens: int, should_stop: ShouldStop) -> tuple[int, ...]:
