@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import os
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from hsd.errors import HsdError
 
@@ -20,11 +22,31 @@ VERBS = {
 }
 
 
+class _Parser(argparse.ArgumentParser):
+    """A mistake is answered with one sentence; the whole usage is what `--help` is for."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{message[0].upper()}{message[1:]}; see `{self.prog} --help`.\n")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit status 0; 2 with one sentence on stderr for a user's mistake."""
-    parser = argparse.ArgumentParser(prog="python -m hsd", description="Hierarchical speculative decoding: measured, planned and shown.")
+    """Exit status 0; 2 with one sentence on stderr for a user's mistake; 141 when the reader of a pipe went away."""
+    try:
+        try:
+            return _main(sys.argv[1:] if argv is None else argv)
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:  # `… | head` has seen enough; the interpreter must not try to flush again
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for stream in (sys.stdout, sys.stderr):
+            os.dup2(nowhere, stream.fileno())
+        return 141
+
+
+def _main(argv: Sequence[str]) -> int:
+    parser = _Parser(prog="python -m hsd", description="Hierarchical speculative decoding: measured, planned and shown.")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="|".join(VERBS))
-    named = next((word for word in sys.argv[1:] if word in VERBS), None) if argv is None else next((w for w in argv if w in VERBS), None)
+    named = next((word for word in argv if word in VERBS), None)
     commands = {}
     for verb, summary in VERBS.items():
         subparser = verbs.add_parser(verb, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
