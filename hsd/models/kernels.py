@@ -1,4 +1,4 @@
-"""Compiles `kernels.c` and `products.c` once on this machine and calls them: a layer of bfloat16 on a CPU.
+"""Compiles the C sources beside it once on this machine and calls them: the layers of a bfloat16 model on a CPU.
 
 Without a C compiler everything runs on torch's own operations, to the same effect and slower; `problem` says why.
 """
@@ -22,7 +22,7 @@ import torch
 from hsd.settings import cache_dir
 
 # The loops want every vectorization there is; the products are written in vectors, and -O3 makes them slower.
-_SOURCES = {Path(__file__).with_name("kernels.c"): "-O3", Path(__file__).with_name("products.c"): "-O2"}
+_SOURCES = {Path(__file__).with_name(name): level for name, level in (("kernels.c", "-O3"), ("products.c", "-O2"), ("layers.c", "-O2"))}
 _COMPILERS = ("cc", "gcc", "clang")
 _FLAGS = (
     "-O3",
@@ -128,9 +128,10 @@ def load() -> Kernels | str:
     library.hsd_add_norm.argtypes = [_POINTER] * 4 + [_COUNT] * 2 + [_FLOAT]
     library.hsd_silu_mul.argtypes = [_POINTER] * 2 + [_COUNT] * 2
     library.hsd_attend.argtypes = [_POINTER] * 6 + [_COUNT] * 6 + [_FLOAT]
-    library.hsd_linear_bf16.argtypes = [_POINTER] * 4 + [_COUNT] * 3
-    library.hsd_linear_int8.argtypes = [_POINTER] * 6 + [_COUNT] * 4
-    library.hsd_linear_bf16.restype = library.hsd_linear_int8.restype = None
+    if library.hsd_has_products():
+        library.hsd_linear_bf16.argtypes = [_POINTER] * 4 + [_COUNT] * 3
+        library.hsd_linear_int8.argtypes = [_POINTER] * 6 + [_COUNT] * 4
+        library.hsd_linear_bf16.restype = library.hsd_linear_int8.restype = None
     library.hsd_add_norm.restype = library.hsd_silu_mul.restype = None
     return Kernels(library)
 

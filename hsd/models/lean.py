@@ -28,6 +28,7 @@ from hsd.models.linear import (
     streaming_kernels,
 )
 from hsd.models.network import Cache, Network
+from hsd.models.program import program_for
 
 # In bfloat16 on a CPU every product below gives a token the same bits whatever the width of its pass, if attention is
 # computed in tiles of one shape: a fixed number of query tokens over a padded number of keys. Greedy text through a
@@ -105,6 +106,7 @@ class LeanNetwork:
         self.max_context = self.cos.shape[0]
         self.device, self.dtype = embedding.device, embedding.dtype
         self.kernels = _kernels_for(self)
+        self.program = None if self.kernels is None else program_for(self.kernels, layers, final_norm, shape)
 
     def new_cache(self, capacity: int) -> StaticCache:
         return StaticCache(len(self.layers), self.shape, min(capacity, self.max_context), self.dtype, self.device)
@@ -129,6 +131,8 @@ class LeanNetwork:
         """All layers and the final norm, (q, hidden) -> (q, hidden); between the products run compiled loops."""
         eps, heads = self.shape.eps, self.shape.heads
         cos, sin = self.cos[start : start + x.shape[0]], self.sin[start : start + x.shape[0]]
+        if self.program is not None:
+            return self.program(x, cache, cos, sin)
         delta = None
         for index, layer in enumerate(self.layers):
             h = compiled.add_norm(x, delta, layer.input_norm, eps)

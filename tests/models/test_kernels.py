@@ -222,3 +222,20 @@ def test_weights_are_placed_whole_and_apart():
     assert all(torch.equal(a, b) for a, b in zip(placed, tensors, strict=True))
     assert len({tensor.untyped_storage().data_ptr() for tensor in placed}) == 1
     assert placed[0].data_ptr() % (1 << 21) == 0 and all(tensor.data_ptr() % 64 == 0 for tensor in placed)
+
+
+@pytest.mark.parametrize("bits", [16, 8])
+def test_the_whole_pass_in_one_call_gives_the_bits_of_the_single_operations(products, bits):
+    network = tiny_network()
+    network = network if bits == 16 else quantized_copy("copy", network, bits)
+    program = network.program
+    assert program is not None
+    token_ids = torch.randint(256, (30,), generator=torch.Generator().manual_seed(1))
+    outputs, caches = [], []
+    for one_call in (True, False):
+        network.program = program if one_call else None
+        cache = network.new_cache(40)
+        outputs.append([network.forward(token_ids[:20], cache, 20), network.forward(token_ids[20:], cache, 3)])
+        caches.append(cache)
+    assert all(torch.equal(a, b) for a, b in zip(*outputs, strict=True))
+    assert torch.equal(caches[0].keys, caches[1].keys) and torch.equal(caches[0].values, caches[1].values)
