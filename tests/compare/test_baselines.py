@@ -1,0 +1,116 @@
+"""transformers' own modes are timed as this engine is, and write the same greedy text in float32."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from decoding_checks import greedy_alone
+from tiny_models import letter_tokenizer, perturbed, tiny_llama
+
+from hsd.compare.baselines import BASELINES, assistants, load_modules, run_baseline
+from hsd.compare.run import compare
+from hsd.errors import BadInput
+from hsd.pick.registry import Registry
+from hsd.records import GREEDY, Sampling
+
+NEVER = lambda: False  # noqa: E731
+PROMPT = [3, 1, 4, 1, 5, 3, 1, 4, 1]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """A target and a draft of its own weights that is often right, on disk as transformers saves them."""
+    home = tmp_path_factory.mktemp("models")
+    module = tiny_llama(context=200)
+    module.generation_config.repetition_penalty = 1.7  # a folder's own settings must not leak into a comparison
+    for name, one in (("target", module), ("draft", perturbed(module, 0.05))):
+        one.save_pretrained(home / name)
+        letter_tokenizer().save_pretrained(home / name)
+    return home
+
+
+@pytest.fixture(scope="module")
+def leased(folders):
+    with Registry().lease(str(folders / "target"), ["early-exit:1", str(folders / "draft")], dtype="float32") as models:
+        yield models
+
+
+@pytest.fixture(scope="module")
+def modules(leased):
+    return load_modules(leased, BASELINES)
+
+
+def run(name, leased, modules, *, sampling=GREEDY, count=40, should_stop=NEVER):
+    return run_baseline(name, leased, modules, PROMPT, sampling=sampling, max_new_tokens=count, should_stop=should_stop)
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_the_greedy_text_is_the_targets_own(leased, modules, name):
+    found = run(name, leased, modules)
+    wanted = greedy_alone(modules[leased.target], PROMPT, 40)
+    ends = next((position + 1 for position, token in enumerate(wanted) if token in leased.eos_token_ids), 40)
+    assert list(found.token_ids) == wanted[:ends] and len(found.token_ids) > 5
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_tokens_of_the_prompts_own_pass_are_not_timed(leased, modules, name):
+    found = run(name, leased, modules)
+    first = len(found.token_ids) - found.timed_tokens
+    assert 1 <= first <= (1 if name == "transformers" else 21) and found.seconds > 0
+    alone = run("transformers", leased, modules, count=1)
+    assert len(alone.token_ids) == 1 and alone.timed_tokens == 0 and alone.seconds < found.seconds
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_a_comparison_holds_them_against_the_engine(leased, plan_of, prompts, name):
+    plan = plan_of("early-exit:1@2", target=leased.target)
+    found = compare(leased, plan, prompts, repeats=1, max_new_tokens=15, methods=[name])
+    method = found.methods[-1]
+    assert [method.name for method in found.methods] == ["target", name]
+    assert method.identical is True and method.tokens_per_s.median > 0
+    assert (method.hierarchy, method.predicted_tokens_per_s, method.tokens_per_target_pass, method.outside_forward_share) == (
+        "",
+        None,
+        None,
+        None,
+    )
+    json.dumps(found.to_json(), allow_nan=False)
+
+
+def test_sampling_settings_reach_transformers(leased, modules):
+    likeliest = run("transformers", leased, modules, sampling=Sampling(temperature=1.0, top_k=1))
+    assert likeliest.token_ids == run("transformers", leased, modules).token_ids
+    texts = {run("transformers", leased, modules, sampling=Sampling(temperature=1.5, seed=seed)).token_ids for seed in (1, 2)}
+    again = run("transformers", leased, modules, sampling=Sampling(temperature=1.5, seed=1)).token_ids
+    assert len(texts) == 2 and again in texts
+
+
+def test_stopping_ends_a_generation_early(leased, modules):
+    asked = []
+    found = run("transformers", leased, modules, should_stop=lambda: asked.append(1) or len(asked) > 3)
+    assert len(found.token_ids) < 8
+
+
+def test_an_assistant_has_weights_of_its_own(leased, folders):
+    assert assistants(leased) == [str(folders / "draft")]
+    assert set(load_modules(leased, ["target"])) == set()
+    assert set(load_modules(leased, ["transformers"])) == {leased.target}
+
+
+def test_modules_are_loaded_in_the_engines_dtype(leased, modules):
+    assert {module.dtype for module in modules.values()} == {torch.float32}
+
+
+def test_without_a_draft_of_its_own_weights_there_is_no_assistant(folders, plan_of, prompts):
+    with Registry().lease(str(folders / "target"), ["early-exit:1"], dtype="float32") as models:
+        with pytest.raises(BadInput, match="none is loaded"):
+            run(BASELINES[2], models, load_modules(models, BASELINES[:1]))
+        with pytest.raises(BadInput, match="“transformers-assistant” cannot be compared here"):
+            compare(models, plan_of("early-exit:1@2", target=models.target), prompts, methods=[BASELINES[2]])
+
+
+def test_an_unknown_mode_is_named(leased, modules):
+    with pytest.raises(BadInput, match="“medusa” is no way of decoding"):
+        run("medusa", leased, modules)
