@@ -5,7 +5,6 @@ Without a C compiler everything runs on torch's own operations, to the same effe
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import functools
 import hashlib
@@ -13,6 +12,7 @@ import os
 import platform
 import shutil
 import subprocess
+import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -143,10 +143,10 @@ class LargePages:
     def __init__(self, nbytes: int) -> None:
         self._block = torch.empty(nbytes + 2 * _PAGE, dtype=torch.uint8)
         self._next = -self._block.data_ptr() % _PAGE
-        with contextlib.suppress(OSError, AttributeError):
+        if sys.platform == "linux":
             madvise = ctypes.CDLL(None).madvise
             madvise.argtypes = [_POINTER, ctypes.c_size_t, ctypes.c_int]
-            madvise(self._block.data_ptr() + self._next, nbytes // _PAGE * _PAGE, _MADV_HUGEPAGE)
+            madvise(self._block.data_ptr() + self._next, nbytes // _PAGE * _PAGE, _MADV_HUGEPAGE)  # advice only: may fail
 
     def place(self, tensor: torch.Tensor) -> torch.Tensor:
         """A copy of `tensor` in the block, on a cache line of its own."""
