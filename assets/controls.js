@@ -76,7 +76,7 @@
         line.append(make("span", "slider-name", one.label), shown, range);
         groups.get(one.group).append(line);
       }
-      slot.replaceChildren(...(groups.size ? groups.values() : [make("p", "muted", props.empty)]));
+      slot.replaceChildren(...(groups.size ? groups.values() : [make("p", "muted", slot.dataset.empty)]));
     }
     draw();
     watch("value", draw);

@@ -54,7 +54,7 @@
     function show(index) {
       const rounds = (data && data.rounds) || [];
       bar.hidden = !rounds.length;
-      if (!rounds.length) { view.replaceChildren(make("p", "muted", props.empty)); return; }
+      if (!rounds.length) { view.replaceChildren(make("p", "muted", slot.dataset.empty)); return; }
       at = Math.max(0, Math.min(rounds.length - 1, index));
       range.max = rounds.length;
       range.value = at + 1;

@@ -63,10 +63,6 @@
     const id = slot.id;
     const pane = { id, slot, records: [], shown: 0, consumed: 0, head: "", header: null, current: null, frame: 0 };
     panes.set(id, pane);
-    slot.tabIndex = 0;
-    slot.setAttribute("role", "region");
-    slot.setAttribute("aria-label", props.reads);
-    slot.dataset.empty = props.empty;
     const at = (event) => Array.prototype.indexOf.call(slot.children, event.target.closest(".tk"));
     for (const kind of ["mouseover", "click"]) slot.addEventListener(kind, (event) => { if (event.target.closest(".tk")) detail(pane, at(event)); });
     slot.addEventListener("keydown", (event) => {

@@ -63,6 +63,16 @@ def test_hostile_names_and_errors_are_shown_as_they_are(visit):
     assert page.errors == []
 
 
+def test_an_empty_pane_says_what_it_is_for(visit):
+    page = visit()
+    page.generate("fault")
+    page.finish("error")
+    assert page.pane() == ""
+    said = page.page.evaluate("() => getComputedStyle(document.querySelector('#token-pane'), '::before').content")
+    assert "each token in the colour of the model" in said
+    assert "each round of the target opens here" in page.page.inner_text("#stack")
+
+
 def test_pane_reads_as_plain_text_would(visit):
     page = visit()
     page.generate()

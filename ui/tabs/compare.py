@@ -220,7 +220,7 @@ def _row(method: MethodResult, comparison: Comparison) -> list[Node]:
         f"{fmt.significant(speed.median)} ({fmt.interval(speed.low, speed.high)}, n={speed.samples})",
         fmt.significant(method.predicted_tokens_per_s) if method.predicted_tokens_per_s else "–",
         fmt.times(speed.median / alone) if alone else "–",
-        f"{method.tokens_per_target_pass:.2f}",
+        "–" if method.tokens_per_target_pass is None else f"{method.tokens_per_target_pass:.2f}",
         {True: "yes", False: "no", None: "not compared"}[method.identical],
         "–" if method.outside_forward_share is None else fmt.percent(method.outside_forward_share),
     ]

@@ -62,10 +62,9 @@ def create_generate(page: Page, side: Sidebar) -> None:
         counters = nodes(elem_id="counters")
         gr.Markdown(f"{text.STACK}. {text.STACK_HELP}", elem_classes="caption")
         stack = json_html(
-            html_template='<div class="hsd-slot stack"></div>',
+            html_template=f'<div class="hsd-slot stack" data-empty="{text.STACK_EMPTY}"></div>',
             js_on_load="window.hsd.stack(element, props, watch);",
             elem_id="stack",
-            empty=text.STACK_EMPTY,
         )
 
     button = page.actions["generate"]

@@ -44,10 +44,9 @@ def create_plan(page: Page) -> None:
             gr.Markdown(text.WHAT_IF_HELP)
             answer = nodes(elem_id="what-if-answer")
             knobs = json_html(
-                html_template='<div class="hsd-slot sliders"></div>',
+                html_template=f'<div class="hsd-slot sliders" data-empty="{text.WHAT_IF_EMPTY}"></div>',
                 js_on_load="window.hsd.sliders(element, props, trigger, watch); /* 'change' */",
                 elem_id="what-if",
-                empty=text.WHAT_IF_EMPTY,
             )
             reset = gr.Button(text.WHAT_IF_RESET, size="sm", elem_id="what-if-reset")
         with gr.Accordion(text.PATH, open=False, elem_id="path-box"):
