@@ -70,3 +70,8 @@ def interval(low: float, high: float, digits: int = 3) -> str:
 def moment(iso: str) -> str:
     """`2026-01-02 03:04` of an ISO time."""
     return iso[:16].replace("T", " ")
+
+
+def counted(count: int, what: str) -> str:
+    """`1 repeat`, `3 repeats`."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"

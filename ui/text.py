@@ -182,6 +182,7 @@ SUFFIXES = {
     "llama.cpp": "sh",
     "sglang": "sh",
 }
+EXPORTED = "{kind}: shown below, ready to download."
 LOAD_FILE = "Load a measurement or plan file"
 LOADED = "Loaded the {kind}."
 LOAD_UNKNOWN = "This file is neither a measurement nor a plan of this program; export one with the list above."

@@ -35,7 +35,8 @@ def pane(elem_id: str, label: str, empty: str) -> gr.HTML:
     """The pane; the element with id `elem_id` (it ends with `-pane`) holds exactly the generated text and nothing else."""
     return gr.HTML(
         value="",
-        html_template=f'<div class="hsd-slot tokens" id="{elem_id}" role="region" tabindex="0" aria-label="{label}" data-empty="{empty}"></div>',
+        html_template=f'<div class="hsd-slot tokens" id="{elem_id}" role="region" tabindex="0" aria-label="{label}" '
+        f'data-empty="{empty}"></div>',
         js_on_load="window.hsd.tokens(element, props, watch);",
         elem_id=f"{elem_id}-box",
     )

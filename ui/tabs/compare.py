@@ -183,7 +183,7 @@ def verdict_of(comparison: Comparison, recorded: bool) -> Node:
     stamp = comparison.environment
     where = " · ".join(
         (
-            f"{comparison.prompts} prompts × {comparison.repeats} repeats",
+            f"{fmt.counted(comparison.prompts, 'prompt')} × {fmt.counted(comparison.repeats, 'repeat')}",
             f"up to {comparison.max_new_tokens} tokens",
             comparison.sampling.label(),
             stamp.label(),

@@ -54,7 +54,8 @@ def create_export(page: Page) -> None:
             return {page.status: failure(explain(error)), preview: None, download: gr.DownloadButton(value=None, interactive=False)}
         shown = content if len(content) <= 20_000 else content[:20_000] + "\n…"
         block = el("pre", el("code", shown), cls="preview", tabindex="0", aria_label=text.EXPORT_PREVIEW)
-        return {preview: block, download: gr.DownloadButton(value=str(file), interactive=True)}
+        said = done(text.EXPORTED.format(kind=text.KINDS[kind]))
+        return {preview: block, download: gr.DownloadButton(value=str(file), interactive=True), page.status: said}
 
     @sends
     def load(ids: Ids, data: bytes | None) -> Updates:
