@@ -73,7 +73,9 @@
       const now = pane.current ? Array.prototype.indexOf.call(slot.children, pane.current) : -1;
       detail(pane, Math.max(0, Math.min(pane.shown - 1, now + step)));
     });
-    feed(pane, props.value);
+    const start = () => feed(pane, props.value);
+    start();
+    setTimeout(() => { if (!pane.frame) start(); }, 400); // the line of the clock may be mounted after the pane
     watch("value", () => feed(pane, props.value));
   };
 

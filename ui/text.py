@@ -151,7 +151,8 @@ METHODS = {
     "transformers-prompt-lookup": "transformers + prompt lookup",
     "transformers-assistant": "transformers + assistant",
 }
-IDENTICAL_YES = "Every text equals the target's own text."
+IDENTICAL_YES = "Every text of this engine equals the target's own text."
+OTHER_ARITHMETIC = "transformers adds up in another order than this engine; its texts first depart at:"
 IDENTICAL_NEAR = "Differences only at near-ties of {dtype} rounding; not the same as equal."
 IDENTICAL_NO = "Some texts differ from the target's own text beyond a near-tie. That is a fault: please report it."
 IDENTICAL_SAMPLED = "Sampled texts are not compared one by one; the distribution tests stand in for that."

@@ -68,7 +68,7 @@ def bars(plan: Plan) -> go.Figure:
     tall = 70 + sum(20 + 17 * max(1, len(one.hierarchy.drafts)) for one in shown)
     finish(figure, tall, bargap=0.35)
     longest = max([alone, *(1e3 * one.predicted_s_per_token.high for one in shown)])
-    figure.update_xaxes(title_text="predicted ms per token", range=[0, 1.35 * longest])
+    figure.update_xaxes(title_text="predicted ms per token", range=[0, 1.65 * longest])
     figure.update_yaxes(tickvals=places, ticktext=[short(one.hierarchy) for one in shown], autorange="reversed", showgrid=False)
     return figure
 

@@ -171,12 +171,11 @@ def predicted_points(comparison: Comparison) -> list[tuple[str, float, float]]:
 
 
 def verdict_of(comparison: Comparison, recorded: bool) -> Node:
-    near = bool(comparison.divergences) and all(divergence.near_tie for divergence in comparison.divergences)
     if comparison.identical:
         words, cls = text.IDENTICAL_YES, "good"
     elif comparison.identical is None:
         words, cls = text.IDENTICAL_SAMPLED, "muted"
-    elif near:
+    elif all(one.near_tie for one in comparison.divergences if not one.method.startswith("transformers")):
         words, cls = text.IDENTICAL_NEAR.format(dtype=comparison.environment.dtype), "muted"
     else:
         words, cls = text.IDENTICAL_NO, "bad"
@@ -192,7 +191,11 @@ def verdict_of(comparison: Comparison, recorded: bool) -> Node:
         )
     )
     lines: list[Node] = [el("p", el("b", words), cls=cls)]
-    lines += divergence_lines(comparison.divergences)
+    ours = [one for one in comparison.divergences if not one.method.startswith("transformers")]
+    theirs = [one for one in comparison.divergences if one.method.startswith("transformers")]
+    lines += divergence_lines(ours)
+    if theirs:
+        lines += [el("p", text.OTHER_ARITHMETIC, cls="small muted"), *divergence_lines(theirs)]
     badge = el("span", "recorded sample", cls="pill download") if recorded else None
     return el("div", *lines, el("p", badge, " " if badge else "", where, cls="muted small"))
 
