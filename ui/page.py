@@ -118,7 +118,7 @@ class Page:
         @sends
         def end(request: gr.Request) -> Updates:
             job = self.jobs.close(request.session_hash)
-            return job.final | self.busy(False) if job else {}
+            return job.final | self.busy(False) if job else {self.run_buttons[0]: gr.skip()}  # Gradio takes no empty dict
 
         begun = button.click(begin, None, [self.ticket, *always, *self.run_buttons], queue=False, **quiet)
         ran = begun.then(work, [self.ticket, *inputs], [*always, *live], concurrency_id="device", concurrency_limit=1, **quiet)

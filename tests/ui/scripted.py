@@ -129,7 +129,7 @@ class ScriptedEngine:
                 raise Cancelled("Measuring was stopped.")
             time.sleep(self.step_s)
             report(Progress("Acceptance", step + 1, steps, (steps - step) * self.step_s))
-            if step == min(steps // 3, 60):
+            if step == min(steps // 3, 130):
                 on_partial(make_measurement(setup.drafts, request.sampling))
         found = make_measurement(setup.drafts, request.sampling)
         return found, bool(request.prompts and "kept" in request.prompts and not request.again)
