@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import Any
 
@@ -184,8 +184,6 @@ def read_fields(record: type, data: Any, where: str) -> Any:
     values = {}
     for field in fields(record):
         if field.name not in data:
-            if field.default is not MISSING:
-                continue
             raise BadInput(f"{where} lacks “{field.name}”; export the file again with this program.")
         value = data[field.name]
         kind = kinds.get(str(field.type))

@@ -26,7 +26,7 @@ def read_comparison(data: Any) -> Comparison:
             sampling=read_fields(Sampling, data["sampling"], "“sampling”"),
             environment=read_fields(Environment, data["environment"], "“environment”"),
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise BadInput(f"The comparison file is damaged ({type(error).__name__}: {error}); compare again.") from error
 
 

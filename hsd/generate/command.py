@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from hsd.generate.rule import RULES
 from hsd.generate.trace import trace_json
 from hsd.pick.registry import REGISTRY
 from hsd.plan.record import Plan
-from hsd.records import Hierarchy, Sampling
+from hsd.records import GREEDY, Hierarchy, Sampling
 from hsd.settings import DEFAULT_MAX_NEW_TOKENS, DEFAULT_TARGET
 
 
@@ -29,12 +29,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--system", help="system prompt of the chat template")
     parser.add_argument("--raw", action="store_true", help="plain completion: no chat template")
     parser.add_argument("--max-new-tokens", type=int, default=DEFAULT_MAX_NEW_TOKENS, metavar="N", help="(default: %(default)s)")
-    parser.add_argument("--temperature", type=float, default=0.0, metavar="t", help="0 is greedy (default: %(default)s)")
-    parser.add_argument("--top-k", type=int, default=0, metavar="k", help="0 is off (default: %(default)s)")
-    parser.add_argument("--top-p", type=float, default=1.0, metavar="p", help="1 is off (default: %(default)s)")
-    parser.add_argument("--min-p", type=float, default=0.0, metavar="p", help="0 is off (default: %(default)s)")
-    parser.add_argument("--repetition-penalty", type=float, default=1.0, metavar="r", help="1 is off (default: %(default)s)")
-    parser.add_argument("--no-repeat-ngram-size", type=int, default=0, metavar="n", help="0 is off (default: %(default)s)")
+    parser.add_argument("--temperature", type=float, metavar="t", help="0 is greedy (default: the plan's, else 0)")
+    parser.add_argument("--top-k", type=int, metavar="k", help="0 is off (default: the plan's, else 0)")
+    parser.add_argument("--top-p", type=float, metavar="p", help="1 is off (default: the plan's, else 1)")
+    parser.add_argument("--min-p", type=float, metavar="p", help="0 is off (default: the plan's, else 0)")
+    parser.add_argument("--repetition-penalty", type=float, metavar="r", help="1 is off (default: the plan's, else 1)")
+    parser.add_argument("--no-repeat-ngram-size", type=int, metavar="n", help="0 is off (default: the plan's, else 0)")
     parser.add_argument("--stop", action="append", default=[], metavar="TEXT", help="stop once this text is generated; may be given again")
     parser.add_argument(
         "--verification",
@@ -42,28 +42,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="token",
         help="rule for sampled blocks: by token, or by block (default: %(default)s)",
     )
-    parser.add_argument("--seed", type=int, default=0, metavar="s")
+    parser.add_argument("--seed", type=int, metavar="s", help="same seed, same text (default: the plan's, else 0)")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or mps (default: %(default)s)")
-    parser.add_argument("--dtype", default="auto", help="auto, float32, bfloat16 or float16 (default: %(default)s)")
+    parser.add_argument("--dtype", default="auto", help="auto, float32, bfloat16 or float16 (default: the plan's, else auto)")
     parser.add_argument("--trace", type=Path, help="write every token and round to this JSON file")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Generate and return text, tokens, rounds and seconds."""
-    hierarchy = _hierarchy(args)
-    sampling = Sampling(
-        temperature=args.temperature,
-        top_k=args.top_k,
-        top_p=args.top_p,
-        min_p=args.min_p,
-        repetition_penalty=args.repetition_penalty,
-        no_repeat_ngram_size=args.no_repeat_ngram_size,
-        seed=args.seed,
-    )
+    plan = _plan(args)
+    hierarchy = plan.hierarchy if plan else Hierarchy.parse(args.hierarchy, args.target or DEFAULT_TARGET)
+    given = {field.name: getattr(args, field.name) for field in fields(Sampling) if getattr(args, field.name) is not None}
+    sampling = replace(plan.sampling if plan else GREEDY, **given)
+    dtype = plan.environment.dtype if plan and args.dtype == "auto" else args.dtype
     prompt = _prompt(args)
     drafts = [level.model for level in hierarchy.drafts]
-    with REGISTRY.lease(hierarchy.target, drafts, device=args.device, dtype=args.dtype, report=report_to_stderr) as models:
+    with REGISTRY.lease(hierarchy.target, drafts, device=args.device, dtype=dtype, report=report_to_stderr) as models:
         if models.notices:
             raise BadInput(" ".join(models.notices))
         prompt_ids = encode_prompt(models.tokenizer, prompt, raw=args.raw, system=args.system)
@@ -108,12 +103,12 @@ def describe(result: dict[str, Any]) -> str:
     return "\n".join([result["text"], "", *notices, figures])
 
 
-def _hierarchy(args: argparse.Namespace) -> Hierarchy:
+def _plan(args: argparse.Namespace) -> Plan | None:
     if args.plan is None:
-        return Hierarchy.parse(args.hierarchy, args.target or DEFAULT_TARGET)
+        return None
     if args.target or args.hierarchy:
         raise BadInput("Give either --plan or --target with --hierarchy, not both.")
-    return Plan.from_json(read_json(args.plan, "python -m hsd plan --out")).hierarchy
+    return Plan.from_json(read_json(args.plan, "python -m hsd plan --out"))
 
 
 def _prompt(args: argparse.Namespace) -> str:

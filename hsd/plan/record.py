@@ -90,7 +90,7 @@ class Plan:
             raise BadInput(f"This plan file has schema {data.get('schema')!r}, this program reads {SCHEMA}; plan again.")
         try:
             return cls._read(data)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise BadInput(f"The plan file is damaged ({type(error).__name__}: {error}); plan again.") from error
 
     @classmethod
