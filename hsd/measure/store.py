@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import sqlite3
@@ -35,6 +36,7 @@ class Conditions:
     device_name: str
     dtype: str
     kernels: str
+    program: str  # digest of this program's own sources: another forward pass has other costs
     torch: str
     transformers: str
     sampling: Sampling
@@ -60,6 +62,7 @@ class Conditions:
             device_name=environment.device_name,
             dtype=environment.dtype,
             kernels=environment.kernels,
+            program=_program(),
             torch=environment.torch,
             transformers=environment.transformers,
             sampling=sampling,
@@ -70,6 +73,13 @@ class Conditions:
     @property
     def key(self) -> str:
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
+
+
+@functools.cache
+def _program() -> str:
+    package = Path(__file__).parent.parent
+    sources = sorted(path for pattern in ("*.py", "*.c") for path in package.rglob(pattern))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:16]
 
 
 class Store:

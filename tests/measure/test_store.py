@@ -18,7 +18,9 @@ from hsd.records import GREEDY, Environment, Estimate, Sampling
 
 HERE = Environment("cpu", "a processor", "float32", "2.9", "5.20", "3.11", "2026-01-01T00:00:00+00:00")
 PROMPTS = PromptSetInfo("default", "abc", 40)
-CONDITIONS = Conditions(("a", "b"), ("r1", "r2"), "b", "cpu", "a processor", "float32", "torch", "2.9", "5.20", GREEDY, PROMPTS, False)
+CONDITIONS = Conditions(
+    ("a", "b"), ("r1", "r2"), "b", "cpu", "a processor", "float32", "torch", "source", "2.9", "5.20", GREEDY, PROMPTS, False
+)
 
 
 def measured(cost_s: float = 1.0) -> Measurement:
@@ -46,6 +48,7 @@ OTHER = {
     "device_name": "another processor",
     "dtype": "bfloat16",
     "kernels": "compiled",
+    "program": "another source",
     "torch": "2.10",
     "transformers": "5.21",
     "sampling": Sampling(temperature=0.5),
