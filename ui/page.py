@@ -120,6 +120,8 @@ class Page:
             job = self.jobs.close(request.session_hash)
             return job.final | self.busy(False) if job else {self.run_buttons[0]: gr.skip()}  # Gradio takes no empty dict
 
+        # A run that was stopped in line is still in Gradio's queue when its visitor clicks again: that click must not be dropped.
+        quiet |= {"trigger_mode": "multiple"}
         begun = button.click(begin, None, [self.ticket, *always, *self.run_buttons], queue=False, **quiet)
         ran = begun.then(work, [self.ticket, *inputs], [*always, *live], concurrency_id="device", concurrency_limit=1, **quiet)
         ends = list(dict.fromkeys([self.ids, self.hero, *always, *self.run_buttons, *live, *more]))
