@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import torch
 from decoding_checks import decode, transformers_text
@@ -30,6 +32,15 @@ PROMPTS = [
 ]
 HIERARCHIES = ["prompt-lookup@4", "prompt-lookup@3,early-exit:24@2", "prompt-lookup@2,early-exit:6@1,early-exit:26@2"]
 DRAFTS = ["prompt-lookup", "early-exit:6", "early-exit:24", "early-exit:26", "quantized:int8"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def every_core():
+    """Real products are worth more than the one thread that tiny models get."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(os.cpu_count() or 1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")
