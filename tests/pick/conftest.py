@@ -10,7 +10,8 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from hsd.pick import source
+from hsd.pick import candidates, source
+from hsd.pick.registry import Registry
 
 WORDS = ["<s>", "</s>", *(f"w{index}" for index in range(62))]
 
@@ -19,6 +20,7 @@ WORDS = ["<s>", "</s>", *(f"w{index}" for index in range(62))]
 def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HSD_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(candidates, "REGISTRY", Registry())  # nothing that other tests have loaded
     monkeypatch.setattr(source, "_last_probe", None)
     monkeypatch.setattr(source, "_probe", lambda: "https://hub.test cannot be reached (no route)")
 
