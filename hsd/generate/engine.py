@@ -10,7 +10,8 @@ forward pass that verifies. The target alone and a single draft are hierarchies 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import torch
 
@@ -48,6 +49,17 @@ def generate(
     """
     check_request(models.networks, hierarchy, prompt_ids, max_new_tokens, stop)
     return _Run(models, hierarchy, prompt_ids, sampling, max_new_tokens, tuple(stop), rule, should_stop).events()
+
+
+def generate_each(models: ModelSet, hierarchy: Hierarchy, prompts: Iterable[Sequence[int]], **settings: Any) -> Iterator[tuple[int, Event]]:
+    """Several prompts, one after the other: pairs of the prompt's place and an event of its run.
+
+    Each prompt is a sequence of its own with fresh caches and the same settings (see `generate`), so that its text is what
+    it would be alone; there is no padding and no batch. A prompt that cannot start raises `BadInput` when its turn comes.
+    """
+    for place, prompt_ids in enumerate(prompts):
+        for event in generate(models, hierarchy, prompt_ids, **settings):
+            yield place, event
 
 
 class _Run:

@@ -9,6 +9,8 @@ import torch
 from decoding_checks import decode, greedy_alone
 from tiny_models import model_set, perturbed, tiny_llama
 
+from hsd.generate.engine import generate_each
+from hsd.generate.events import EndEvent
 from hsd.generate.prompt import encode_prompt
 from hsd.models.build import build_network, derive
 from hsd.records import Hierarchy, Sampling
@@ -111,3 +113,16 @@ def test_a_prompt_is_text_or_a_history(module):
     assert say(user) == "uxa" and say(user, answer, user) == "uxayuxa"
     assert say(user, system="z") == "szuxa"
     assert models.tokenizer.decode(encode_prompt(models.tokenizer, "x")) == "uxa"
+
+
+@pytest.mark.parametrize("temperature", [0, 1])
+def test_several_prompts_in_one_call_give_what_each_gives_alone(module, temperature):
+    target = build_network("target", module)
+    models = model_set({"prompt-lookup": derive("prompt-lookup", target, module), "target": target})
+    hierarchy = Hierarchy.of(("prompt-lookup", 3), target="target")
+    prompts = [[5, 6, 5, 6], [7], [5, 6, 5, 6]]  # ragged, and one of them twice
+    settings = {"sampling": Sampling(temperature=temperature, seed=3), "max_new_tokens": 12}
+    ends = {place: event for place, event in generate_each(models, hierarchy, prompts, **settings) if isinstance(event, EndEvent)}
+    alone = [decode(models, hierarchy, prompt, **settings).token_ids for prompt in prompts]
+    assert [ends[place].token_ids for place in range(3)] == alone
+    assert alone[0] == alone[2] != alone[1]
