@@ -74,6 +74,10 @@
       play.textContent = "❚❚ Pause";
       timer = setInterval(() => { if (at >= data.rounds.length - 1) halt(); else show(at + 1); }, 1500);
     };
+    document.addEventListener("hsd-round", (event) => {
+      const index = ((data && data.rounds) || []).findIndex((round) => round.r === event.detail);
+      if (index >= 0) { halt(); show(index); }
+    });
     show(0);
     watch("value", () => { halt(); data = hsd.read(props.value); show(0); });
   };

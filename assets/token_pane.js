@@ -16,6 +16,7 @@
     if (pane.current) pane.current.classList.remove("current");
     pane.current = pane.slot.children[index];
     if (pane.current) pane.current.classList.add("current");
+    return round;
   }
 
   function append(pane, from, to) {
@@ -65,7 +66,11 @@
     const pane = { id, slot, records: [], shown: 0, consumed: 0, head: "", header: null, current: null, frame: 0 };
     panes.set(id, pane);
     const at = (event) => Array.prototype.indexOf.call(slot.children, event.target.closest(".tk"));
-    for (const kind of ["mouseover", "click"]) slot.addEventListener(kind, (event) => { if (event.target.closest(".tk")) detail(pane, at(event)); });
+    slot.addEventListener("mouseover", (event) => { if (event.target.closest(".tk")) detail(pane, at(event)); });
+    slot.addEventListener("click", (event) => {
+      const round = event.target.closest(".tk") ? detail(pane, at(event)) : undefined;
+      if (round !== undefined && id === "token-pane") document.dispatchEvent(new CustomEvent("hsd-round", { detail: round }));
+    });
     slot.addEventListener("keydown", (event) => {
       const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
       if (!step) return;

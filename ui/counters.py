@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from hsd.generate.events import Event, RoundEvent, TokenEvent
 from hsd.measure.record import Measurement
 from ui import format as fmt
+from ui import text
 from ui.nodes import Node, el, swatch, table
 from ui.palette import slot_of
 
@@ -43,8 +44,11 @@ class Counters:
     def tokens_per_target_pass(self) -> float:
         return self.tokens / self.target_rounds if self.target_rounds else 0.0
 
-    def show(self, palette_models: tuple[str, ...], measurement: Measurement | None) -> Node:
-        """Figures and a table by level; acceptance stands beside the measured rate where there is one."""
+    def show(self, palette_models: tuple[str, ...], measurement: Measurement | None, speedup: float | None = None) -> Node:
+        """Figures and a table by level; acceptance stands beside the measured rate where there is one.
+
+        `speedup` is the rate against the target alone, once both have run.
+        """
         total = sum(self.seconds.values())
         rows: list[list[Node]] = []
         for index in range(len(self.models) - 1, -1, -1):
@@ -63,6 +67,7 @@ class Counters:
             _figure(fmt.significant(self.tokens_per_s) if self.tokens else "–", "tokens per second"),
             _figure(f"{self.tokens_per_target_pass:.2f}" if self.target_rounds else "–", "tokens per target pass"),
             _figure(str(self.tokens), "tokens committed"),
+            _figure(fmt.times(speedup), text.RUN_SPEEDUP) if speedup else None,
             cls="figures",
         )
         head: list[Node] = ["Model", "Tokens generated", "Accepted from below, this run", "Measured rate α", "Share of time"]

@@ -69,6 +69,7 @@ class GenerateRequest:
     raw: bool  # no chat template
     sampling: Sampling
     max_new_tokens: int
+    rule: str = "token"  # how sampled blocks are verified, by token or by block
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from hsd.records import Hierarchy
+
 
 def significant(value: float, digits: int = 3) -> str:
     """`0.0123`, `1.23`, `12.3`, `123`; thin spaces in thousands."""
@@ -75,3 +77,8 @@ def moment(iso: str) -> str:
 def counted(count: int, what: str) -> str:
     """`1 repeat`, `3 repeats`."""
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+def drafts(hierarchy: Hierarchy) -> str:
+    """The drafts of a hierarchy with room to break a line between them; the target alone has none."""
+    return ", ".join(f"{level.model}@{level.threshold}" for level in hierarchy.drafts) or "target alone"

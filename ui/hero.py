@@ -31,15 +31,24 @@ def chips(plan: Plan) -> Node:
     return el("div", *parts, cls="chips", aria_label="Planned hierarchy, smallest model first")
 
 
-def hero(plan: Plan | None, comparison: Comparison | None, pair: RunPair | None, recorded: bool) -> Node:
+def hero(plan: Plan | None, comparison: Comparison | None, pair: RunPair | None, origin: str) -> Node:
+    """`origin` is the sentence of `ui.text` that says where the plan was measured.
+
+    Only what ran this very plan counts: a comparison or a run of another hierarchy says nothing about it.
+    """
     if plan is None:
         return el("section", el("p", text.HERO_EMPTY, cls="hero-line"), cls="hero")
+    planned_hierarchy = str(plan.hierarchy)
+    if comparison and all(method.hierarchy != planned_hierarchy for method in comparison.methods if method.name == "hierarchy"):
+        comparison = None
+    if pair and pair.stacked.hierarchy != planned_hierarchy:
+        pair = None
     found = measured_speedup(comparison) if comparison else None
     if found:
         ratio, low, high, count = found
         measured = text.HERO_MEASURED.format(times=fmt.times(ratio), low=f"{low:.2f}", high=f"{high:.2f}", count=count)
-    elif pair and pair.alone and pair.stacked.tokens_per_s and pair.alone.tokens_per_s:
-        measured = text.HERO_ONE_RUN.format(times=fmt.times(pair.stacked.tokens_per_s / pair.alone.tokens_per_s))
+    elif pair and pair.speedup:
+        measured = text.HERO_ONE_RUN.format(times=fmt.times(pair.speedup))
     else:
         measured = text.HERO_NOT_MEASURED
     planned = text.HERO_PLANNED.format(times=fmt.times(plan.predicted_speedup))
@@ -56,5 +65,5 @@ def hero(plan: Plan | None, comparison: Comparison | None, pair: RunPair | None,
         words += [el("span", "·", cls="dot", aria_hidden="true"), part] if words else [part]
     stamp = plan.environment
     where = f"{stamp.label()} · {plan.sampling.label()}"
-    label = text.RECORDED.format(environment=where, time=stamp.time[:10]) if recorded else text.YOURS.format(environment=where)
+    label = origin.format(environment=where, time=stamp.time[:10])
     return el("section", el("p", *words, cls="hero-line"), chips(plan), el("p", label, cls="muted small"), cls="hero")

@@ -93,7 +93,10 @@ class LiveEngine:
     def generate(self, setup: Setup, request: GenerateRequest, report: Report, should_stop: ShouldStop) -> Iterator[Event]:
         from hsd.generate.engine import generate
         from hsd.generate.prompt import encode_prompt
+        from hsd.generate.rule import RULES
 
+        if request.rule not in RULES:
+            raise BadInput(f"The verification rule must be one of {', '.join(RULES)}.")
         with _models(setup, report, lambda _: None, should_stop) as models:
             hierarchy = request.hierarchy
             for place, level in enumerate(hierarchy.drafts):
@@ -108,6 +111,7 @@ class LiveEngine:
                 prompt_ids,
                 sampling=request.sampling,
                 max_new_tokens=request.max_new_tokens,
+                rule=RULES[request.rule],
                 should_stop=should_stop,
             )
 

@@ -36,6 +36,11 @@ def table(head: list[Node], rows: list[list[Node]], caption: str, empty: str = "
     return el("div", inner, cls="scroll", tabindex="0", role="region", aria_label=caption)
 
 
+def valued(value: str, detail: str) -> Node:
+    """A number with its interval or count below it, for a cell of a table; neither breaks inside."""
+    return el("span", el("span", value), el("small", detail, cls="muted"), cls="valued")
+
+
 def swatch(slot: int) -> Node:
     return el("span", cls=f"swatch m{slot}", aria_hidden="true")
 

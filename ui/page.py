@@ -34,6 +34,7 @@ class Ids:
 
     measurement: str | None = None
     kept: bool = False  # the measurement is one that was kept from earlier
+    loaded: bool = False  # measurement or plan came from a file, so perhaps from another device
     plan: str | None = None
     run: str | None = None
     comparison: str | None = None
@@ -81,8 +82,8 @@ class Page:
         """The hero line for these results; the recorded sample as long as there are none."""
         plan, sample = self.plan(ids), self.sample
         if plan is None and sample and not ids.measurement:
-            return hero(sample.plan, sample.comparison, sample.run, recorded=True)
-        return hero(plan, self.comparison(ids), self.run(ids), recorded=False)
+            return hero(sample.plan, sample.comparison, sample.run, text.RECORDED)
+        return hero(plan, self.comparison(ids), self.run(ids), text.LOADED_FROM if ids.loaded else text.YOURS)
 
     def busy(self, running: bool) -> Updates:
         return {button: gr.Button(interactive=not running) for button in self.run_buttons}

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from hsd.errors import BadInput
 from hsd.measure.record import Measurement
 from hsd.plan import graph as gsp
-from hsd.plan import planner
+from hsd.plan import planner, whatif
 from hsd.plan.problem import from_measurement, widest_pass
 from hsd.plan.record import Alternative, Plan
-from hsd.records import Estimate, Hierarchy, Level
+from hsd.plan.whatif import without_agreements
+from hsd.records import Hierarchy, Level
 from hsd.settings import MAX_DEPTH, MAX_THRESHOLD
+from ui import text
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +25,17 @@ class Limits:
     max_depth: int = MAX_DEPTH
     max_threshold: int = MAX_THRESHOLD
     memory_limit_bytes: int | None = None
+
+
+def read_limits(depth: Any, threshold: Any, memory_gib: Any) -> Limits:
+    """Limits out of number fields; raises `BadInput` that names the field."""
+    if not isinstance(memory_gib, int | float) or memory_gib < 0:
+        raise BadInput("The memory limit is empty or negative; give a number of GiB, 0 for none.")
+    return Limits(
+        check_whole(depth, text.MAX_DEPTH, 1, MAX_DEPTH),
+        check_whole(threshold, text.MAX_THRESHOLD, 1, MAX_THRESHOLD),
+        int(memory_gib * (1 << 30)) if memory_gib else None,
+    )
 
 
 def make_plan(measurement: Measurement, limits: Limits) -> Plan:
@@ -75,16 +89,32 @@ def what_if(measurement: Measurement, plan: Plan, values: Mapping[str, Any], lim
             number = float(min(max(value, slider["min"]), slider["max"]))
             if abs(number - slider["base"]) > slider["step"] / 2 + 1e-12:
                 chosen[key] = number
-    changed = replace(
-        measurement,
-        cost_s={model: _scaled(measurement, model, chosen) for model in measurement.models},
-        acceptance=_rates(measurement, chosen),
-        traces=(),  # a recorded trace says nothing about an acceptance rate that was not measured
-    )
+    models = measurement.models
+    factors = {model: chosen[f"c:{model}"] / 1e3 / _base_cost(measurement, model) for model in models if f"c:{model}" in chosen}
+    pairs = {
+        (draft, verifier): f"a:{models.index(draft)}:{models.index(verifier)}"
+        for draft, row in measurement.acceptance.items()
+        for verifier in row
+    }
+    rates = {pair: chosen[key] for pair, key in pairs.items() if key in chosen}
+    # The recorded agreements go in any case, so that moving a slider and moving it back are predicted by one and the same model.
+    changed = without_agreements(whatif.what_if(measurement, factors, rates))
     best = make_plan(changed, limits)
     levels = [Level(level.model, int(chosen.get(f"t:{level.model}", level.threshold or 1))) for level in plan.hierarchy.drafts]
     fixed = planner.predict(changed, Hierarchy((*levels, Level(measurement.target)))) if levels else None
     return WhatIf(best, fixed, bool(chosen))
+
+
+def multipliers(graph: gsp.Graph, plan: Plan) -> dict[tuple[str, str], float]:
+    """R of each step of the plan, by (draft, verifier): rounds of the verifier per block it hands up, for the target per token."""
+    models = graph.problem.models
+    found = {}
+    for draft, verifier in pairwise(plan.hierarchy.levels):
+        rounds = graph.rounds.get((models.index(draft.model), models.index(verifier.model)))
+        above = (verifier.threshold or 1) - 1
+        if rounds is not None and draft.threshold <= rounds.shape[0] and above < rounds.shape[1]:
+            found[draft.model, verifier.model] = float(rounds[draft.threshold - 1, above])
+    return found
 
 
 def _slider(key: str, group: str, label: str, low: float, high: float, step: float, base: float, digits: int, unit: str) -> dict[str, Any]:
@@ -94,28 +124,6 @@ def _slider(key: str, group: str, label: str, low: float, high: float, step: flo
 def _base_cost(measurement: Measurement, model: str) -> float:
     costs = measurement.cost_s[model]
     return costs[min(costs)].median
-
-
-def _scaled(measurement: Measurement, model: str, chosen: Mapping[str, float]) -> dict[int, Estimate]:
-    """Costs of all widths, in proportion to the slider of the smallest width."""
-    costs = measurement.cost_s[model]
-    if f"c:{model}" not in chosen:
-        return costs
-    factor = chosen[f"c:{model}"] / 1e3 / _base_cost(measurement, model)
-    return {width: Estimate(cost.median * factor, cost.low * factor, cost.high * factor, cost.samples) for width, cost in costs.items()}
-
-
-def _rates(measurement: Measurement, chosen: Mapping[str, float]) -> dict[str, dict[str, Any]]:
-    models = measurement.models
-    return {
-        draft: {
-            verifier: replace(rate, mean=value, low=value, high=value)
-            if (value := chosen.get(f"a:{models.index(draft)}:{models.index(verifier)}")) is not None
-            else rate
-            for verifier, rate in row.items()
-        }
-        for draft, row in measurement.acceptance.items()
-    }
 
 
 def check_whole(value: Any, what: str, low: int, high: int) -> int:

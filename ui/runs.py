@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from hsd.generate.events import EndEvent, NoticeEvent, RoundEvent, TokenEvent
-from hsd.records import SCHEMA, Environment, Sampling
+from hsd.records import SCHEMA, Environment, Hierarchy, Sampling
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,23 @@ class Run:
         return len(self.end.token_ids) / self.end.decode_s if self.end and self.end.decode_s > 0 and self.end.token_ids else None
 
     def to_json(self) -> dict[str, Any]:
-        """The trace file of design §6."""
-        return {"schema": SCHEMA, "kind": "trace", **asdict(self)}
+        """The trace file of design §6, in the form of `hsd.generate.trace` and with the prompt; `ui/trace_file.py` reads it."""
+        target = self.models[-1]
+        levels = Hierarchy.parse(self.hierarchy.removesuffix(target).removesuffix(","), target).levels
+        return {
+            "schema": SCHEMA,
+            "kind": "trace",
+            "hierarchy": [asdict(level) for level in levels],
+            "sampling": asdict(self.sampling),
+            "environment": asdict(self.environment) if self.environment else None,
+            "prompt": self.prompt,
+            "reason": self.end.reason if self.end else "stopped",
+            "text": self.text,
+            "seconds": {"prefill": self.end.prefill_s if self.end else 0.0, "decode": self.end.decode_s if self.end else 0.0},
+            "tokens": [asdict(token) for token in self.tokens],
+            "rounds": [asdict(round_) for round_ in self.rounds],
+            "notices": [asdict(notice) for notice in self.notices],
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,3 +58,9 @@ class RunPair:
 
     stacked: Run
     alone: Run | None = None
+
+    @property
+    def speedup(self) -> float | None:
+        """Rate through the hierarchy by the rate of the target alone, of this one run."""
+        fast, slow = self.stacked.tokens_per_s, self.alone.tokens_per_s if self.alone else None
+        return fast / slow if fast and slow else None

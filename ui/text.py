@@ -52,6 +52,8 @@ PROMPTS_NOT_TEXT = "This file is not text in UTF-8; save it as txt, jsonl or csv
 HEATMAP = "Acceptance rate of a token of the row's model at the column's model; ± is half the 95 % interval"
 COSTS = "Time of one forward pass by width (number of new tokens), median with 95 % interval"
 MEASURE_TABLE = "Cost and memory of each model"
+MEASURE_HEAD = ("Model", "Narrowest pass (median, 95 %)", "Widest pass (median, 95 %)", "Memory it adds")
+MEASURE_NOTE = "Outside of forward passes: {overhead} a target round. All models together: {total} of weights."
 SETTINGS = "{count} prompts ({name}) · context {context} tokens · {sampling} · {environment} · {kernels} · {time} UTC"
 KEPT = "Kept measurement of the same models, device, versions, settings and prompts; “Measure again” makes a new one."
 FOUND_KEPT = "A kept measurement of {time} was made under the same conditions and is shown ({key}). Tick “Measure again” for a new one."
@@ -64,10 +66,15 @@ PLAN_BUTTON = "Plan"
 PLAN_HELP = "Finds the hierarchy and thresholds with the lowest predicted time per token. “No draft” and “one draft” always compete."
 MAX_DEPTH, MAX_THRESHOLD = "Most drafts in the stack", "Largest threshold"
 MEMORY_LIMIT = "Memory limit in GiB (0: none)"
-GRAPH = "The hierarchy: a draft hands its block up; the thick path is the plan"
+GRAPH = "The hierarchy: a draft hands its block up, the thick path is the plan. α: acceptance; R: rounds a block, at the target a token"
 LATENCY = "Predicted time per token of the best hierarchies, with 95 % interval"
 STACKED = "Where the time of one token goes"
-PATH = "The shortest-path problem behind the plan: a node is a model handing up blocks of T tokens"
+PATH = "The shortest-path problem behind the plan"
+PATH_HELP = (
+    "A node is a model that hands up blocks of T tokens, an edge a step of the hierarchy; hover for its multiplier and cost. The thick "
+    "path is the shortest under the paper's assumption of independent tokens. The planner refines the best such paths with exact block "
+    "lengths and the recorded positions, so its plan may be another one."
+)
 ALTERNATIVES = "Ranked alternatives"
 WHAT_IF = "What if?"
 WHAT_IF_HELP = "Move any acceptance rate, cost or threshold; the plan is recomputed at once. Nothing here changes your measurement."
@@ -78,6 +85,34 @@ WHAT_IF_FIXED = "Thresholds as set above"
 WHAT_IF_ALONE = "Target alone"
 WHAT_IF_SAME = "The plan stays the same."
 WHAT_IF_OTHER = "The plan changes; measured, it was {plan}."
+TARGET_ALONE = "target alone"
+DRAFTS_BELOW, SPEEDUP = "Drafts below the target", "Against the target alone"
+PREDICTED_A_TOKEN, PREDICTED_EXACT = "Predicted a token (95 %)", "Predicted a token, exact expression"
+LATENCY_MODELS = {"trace": "Replayed traces", "exact": "Exact expression", "paper": "Paper, Theorem 2.2"}
+TIPPING = "What would change the plan?"
+TIPPING_HELP = (
+    "How far each measured number, alone, is from the value at which other models win. Costs were tried from an eighth to eight times, "
+    "acceptance rates from 0 to 1; the nearest come first."
+)
+TIPPING_HEAD = ("Number", "Measured", "Tips at", "Change", "Then these drafts win")
+TIPPING_NONE = "No single cost or acceptance rate within those ranges changes the plan."
+ONE_MORE = "What would one more draft bring?"
+ONE_MORE_HELP = (
+    "Say what a draft that you do not have would cost, and how often larger models would accept its tokens. It stands just below the "
+    "smallest model you name; no smaller draft is put below it. Predicted by the exact expression."
+)
+ONE_MORE_COST, ONE_MORE_RATES, ONE_MORE_BUTTON = "Cost of a pass (ms)", "Acceptance rate at larger models", "Predict"
+ONE_MORE_NAME = "new draft"
+ONE_MORE_BEFORE, ONE_MORE_AFTER = "Without it", "With it"
+ONE_MORE_USED = "The new draft would be used: {times} as fast as without it."
+ONE_MORE_UNUSED = "The new draft would not be used: the plan without it is at least as fast."
+ONE_MORE_NEEDS = "A plan from a file has no measurement with it; measure here, or load the measurement."
+GROWTH = "How does planning itself scale?"
+GROWTH_HELP = (
+    "Times the planner on made-up problems of 3 to 9 models and thresholds up to 32, on this server. The paper's bound for the general "
+    "problem is O(T̄⁴K⁴ log T̄K); here the graph is layered, so one pass over its edges, O(T̄²K²), finds the same path."
+)
+GROWTH_BUTTON = "Time the planner"
 CALCULATOR = "Calculator without any model"
 CALCULATOR_HELP = (
     "Type or paste a table: a row for each model, smallest first and the target last, with its cost in milliseconds a pass and its "
@@ -94,9 +129,13 @@ PROMPT = "Prompt"
 SYSTEM = "System prompt (optional)"
 RAW = "Plain completion (no chat template)"
 HIERARCHY = "Hierarchy below the target"
-HIERARCHY_INFO = "Smallest first, each draft with its threshold, for example prompt-lookup@3,quantized:int4@8. Empty: the target alone."
+HIERARCHY_INFO = "Smallest first, each as draft@threshold. Empty: the target alone."
+VERIFICATION = "Verification rule when sampling"
+VERIFICATION_INFO = "Both keep the target's distribution; block verification (Sun et al. 2024) keeps more tokens. Greedy runs need neither."
+RULES = {"token": "token by token", "block": "by block"}
+MORE_SETTINGS = "System prompt, chat template, verification rule"
 MAX_NEW = "Most new tokens"
-ALONE = "Then run the target alone for comparison"
+ALONE = "Then the target alone too"
 REPLAY, REPLAY_SLOW = "Replay both on one clock", "Replay at ¼ speed"
 PANE_LABEL = "Generated text, coloured by the model that generated each token. Arrow keys step through the tokens."
 PANE_EMPTY = "The text appears here, each token in the colour of the model that generated it."
@@ -104,9 +143,13 @@ ALONE_LABEL = "Text of the target alone. Arrow keys step through the tokens."
 ALONE_EMPTY = "The same prompt with the target alone."
 PANE_TITLE, ALONE_TITLE = "Through the hierarchy", "Target alone"
 DETAIL_HINT = "Point at a token, tap it, or step with the arrow keys to see where it came from."
-STACK = "Stack trace: each target round unfolded into the rounds of the levels below"
-STACK_HELP = "Rejected tokens are struck out. Step through it or replay it at reading speed."
+STACK = "Stack trace: each target round unfolded into the rounds of the levels below."
+STACK_HELP = (
+    "Rejected tokens are struck out. Step through it, replay it at reading speed, or click a token above to open its round. "
+    "A saved trace is loaded in step 6."
+)
 STACK_EMPTY = "After a run, each round of the target opens here into the rounds below it."
+RUN_SPEEDUP = "as fast as the target alone, this run"
 CUE_CORRECTED = "corrected: drawn by the verifier after a rejection"
 CUE_BONUS = "bonus: drawn after a fully accepted block"
 END_REASONS = {
@@ -137,7 +180,14 @@ SWEEP_LINE = "{count} runs, predicted against measured: median error {median}, l
 REGRET = "Planned best is {regret} slower than the best measured one ({prompts})."
 WITH_TRANSFORMERS = "Include transformers' own modes"
 COMPARE_BARS = "Measured tokens per second, median with the spread over repeats; ◆ is the prediction"
-COMPARE_SCATTER = "Predicted against measured seconds per token"
+COMPARE_SCATTER = "Predicted against measured time per token; on the dashed line a prediction came true"
+METHOD, MEASURED_A_TOKEN = "Method", "Measured a token"
+COMPARE_HEAD = ("Tokens/s, spread", "Predicted tokens/s", "Against target alone", "Tokens per target pass", "Same text", "Outside passes")
+MODELS_CAPTION = "Latency models side by side: predicted time per token, with its error against the measured median"
+LOSSLESS_TITLE, SWEEP_TITLE = "Is it lossless?", "Do predictions come true?"
+SWEEP_PLOT = "Every hierarchy of the sweep: predicted with 95 % interval against measured with the spread over repeats"
+SWEEP_RANKED = "Model that ranks plans"
+SWEEP_HEAD = ("Latency model", "Median error", "Largest error")
 COMPARE_TABLE = "Methods, slowest to fastest"
 NO_COMPARISON = "Nothing compared yet. Plan first, then press “Compare”."
 NEED_PLAN = "Plan first: a comparison runs the planned hierarchy against the target alone."
@@ -184,10 +234,14 @@ SUFFIXES = {
     "sglang": "sh",
 }
 EXPORTED = "{kind}: shown below, ready to download."
-LOAD_FILE = "Load a measurement or plan file"
-LOADED = "Loaded the {kind}."
-LOAD_UNKNOWN = "This file is neither a measurement nor a plan of this program; export one with the list above."
-LOAD_NOT_JSON = "This file is not JSON; choose a measurement or plan that was exported here."
+LOAD_FILE = "Load a measurement, plan or trace file"
+LOADED = {
+    "measurement": "Loaded the measurement; see steps 2 and 3.",
+    "plan": "Loaded the plan; see step 3.",
+    "trace": "Loaded the trace; see step 4, where it can be stepped through and replayed.",
+}
+LOAD_UNKNOWN = "This file is neither a measurement, nor a plan, nor a trace of this program; export one with the list above."
+LOAD_NOT_JSON = "This file is not JSON; choose a measurement, plan or trace that was exported here."
 FETCH = "Fetch a run again by its id"
 FETCH_BUTTON = "Fetch"
 FETCH_INFO = "If the connection broke during a run, its result is kept on the server under the id that the page showed."
@@ -211,3 +265,4 @@ HERO_EMPTY = "Measure this device to get your answer."
 VERDICTS = {True: "yes", False: "no", None: "not checked"}
 RECORDED = "Recorded sample, not your device: {environment}, {time}. Press “Measure” for yours."
 YOURS = "Measured here: {environment}"
+LOADED_FROM = "From a file, measured on {environment}, {time}. Press “Measure” for this device."

@@ -5,8 +5,7 @@ from scripted import DRAFTS, TARGET, make_comparison, make_measurement
 
 from ui import palette
 from ui.figures import acceptance, costs, hierarchy, latency, measured, path, style
-from ui.planning import Limits, make_plan, shortest_path
-from ui.tabs.compare import predicted_points
+from ui.planning import Limits, make_plan, multipliers, shortest_path
 
 
 @pytest.fixture(scope="module")
@@ -25,13 +24,13 @@ def every_figure(measurement, plan):
     return {
         "heatmap": acceptance.heatmap(measurement),
         "costs": costs.curves(measurement),
-        "graph": hierarchy.graph(plan, measurement),
-        "graph of a plan alone": hierarchy.graph(plan, None),
+        "graph": hierarchy.graph(plan, measurement, multipliers(shortest_path(measurement, Limits())[0], plan)),
+        "graph of a plan alone": hierarchy.graph(plan, None, {}),
         "latency": latency.bars(plan),
         "stacked": latency.stacked(plan.alternatives, plan.candidates),
         "path": path.layers(*shortest_path(measurement, Limits())),
         "compare": measured.bars(comparison),
-        "scatter": measured.scatter(predicted_points(comparison)),
+        "scatter": measured.scatter(comparison),
     }
 
 
@@ -71,7 +70,7 @@ def test_cost_curves_carry_median_and_interval_in_milliseconds(measurement):
 
 
 def test_hierarchy_graph_emphasises_the_plan(measurement, plan):
-    figure = hierarchy.graph(plan, measurement)
+    figure = hierarchy.graph(plan, measurement, {})
     widths = [trace.line.width for trace in figure.data if trace.mode == "lines"]
     assert widths.count(6) == len(plan.hierarchy.drafts)
     assert len(widths) == sum(len(row) for row in measurement.acceptance.values())

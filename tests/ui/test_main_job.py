@@ -22,7 +22,7 @@ def test_pick_measure_plan_generate_compare_export(visit):
     planned = page.page.inner_text("#alternatives tbody tr:first-child td:nth-child(2)")
 
     page.tab("generate")
-    assert page.page.input_value("#hierarchy input, #hierarchy textarea") == planned
+    assert page.page.input_value("#hierarchy input, #hierarchy textarea") == planned.replace(", ", ",")
     page.page.check("#beside input")
     page.generate()
     assert "run" in page.finish("done")
@@ -89,12 +89,12 @@ def test_a_plan_can_be_loaded_again(visit, tmp_path):
         other.page.click("#load-file")
     chooser.value.set_files(file)
     other.page.wait_for_function("() => document.querySelector('#status').innerText.includes('Loaded the plan')")
-    assert "Measured here" in other.page.inner_text("#hero")
+    assert "From a file, measured on Scripted CPU" in other.page.inner_text("#hero")
     file.write_text("{}")
     with other.page.expect_file_chooser() as chooser:
         other.page.click("#load-file")
     chooser.value.set_files(file)
-    assert "neither a measurement nor a plan" in other.finish("error")
+    assert "neither a measurement, nor a plan, nor a trace" in other.finish("error")
 
 
 def test_what_if_replans_within_200_ms(visit):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
-from hsd.compare.record import Comparison
+from hsd.compare.record import Comparison, Sweep
 from ui import text
 from ui.figures.style import finish, full
 from ui.palette import DRAFTS, NEUTRAL, TARGET, transparent
@@ -67,27 +67,77 @@ def bars(comparison: Comparison) -> go.Figure:
     return figure
 
 
-def scatter(points: Sequence[tuple[str, float, float]]) -> go.Figure:
-    """`points`: (label, predicted, measured) seconds per token. On the dashed line a prediction came true."""
-    predicted = [1e3 * point[1] for point in points]
-    measured = [1e3 * point[2] for point in points]
-    both = predicted + measured
-    low, high = 0.85 * min(both, default=0.0), 1.2 * max(both, default=1.0)
+SYMBOLS = ("circle", "diamond", "square", "triangle-up")
+
+
+def scatter(comparison: Comparison) -> go.Figure:
+    """Predicted against measured seconds per token, a mark a method with its spread. On the dashed line a prediction came true."""
     figure = go.Figure()
+    known = [method for method in comparison.methods if method.predicted_tokens_per_s and method.tokens_per_s.low > 0]
+    _diagonal(
+        figure,
+        [1e3 / method.predicted_tokens_per_s for method in known],
+        [1e3 / speed for method in known for speed in (method.tokens_per_s.low, method.tokens_per_s.high)],
+    )
+    for place, method in enumerate(known):
+        speed, label = method.tokens_per_s, text.METHODS.get(method.name, full(method.name))
+        measured = 1e3 / speed.median
+        figure.add_scatter(
+            x=[1e3 / method.predicted_tokens_per_s],
+            y=[measured],
+            error_y=dict(
+                type="data", symmetric=False, array=[1e3 / speed.low - measured], arrayminus=[measured - 1e3 / speed.high], thickness=1.5
+            ),
+            mode="markers",
+            name=label,
+            marker=dict(size=13, color=colour(method.name), symbol=SYMBOLS[place % len(SYMBOLS)]),
+            text=[full(method.hierarchy)],
+            hovertemplate=f"{label}<br>%{{text}}<br>predicted %{{x:.3g}} ms, measured %{{y:.3g}} ms a token<extra></extra>",
+        )
+    return figure
+
+
+def swept(sweep: Sweep) -> go.Figure:
+    """Every hierarchy of a sweep: predicted with its 95 % interval against measured with its spread, by kind of prompts."""
+    figure = go.Figure()
+    points = sweep.points
+    _diagonal(
+        figure,
+        [1e3 * value for point in points for value in (point.predicted_low, point.predicted_high, point.predicted_s_per_token)],
+        [1e3 * value for point in points for value in (point.measured_s_per_token.low, point.measured_s_per_token.high)],
+        height=480,
+    )
+    for place, kind in enumerate(dict.fromkeys(point.prompts for point in points)):
+        kept = [point for point in points if point.prompts == kind]
+        figure.add_scatter(
+            x=[1e3 * point.predicted_s_per_token for point in kept],
+            y=[1e3 * point.measured_s_per_token.median for point in kept],
+            error_x=_reach([(point.predicted_low, point.predicted_s_per_token, point.predicted_high) for point in kept]),
+            error_y=_reach(
+                [(one.low, one.median, one.high) for one in (point.measured_s_per_token for point in kept)],
+            ),
+            mode="markers",
+            name=full(kind),
+            marker=dict(size=9, color=(TARGET, *DRAFTS)[place % (1 + len(DRAFTS))], symbol=SYMBOLS[place % len(SYMBOLS)]),
+            text=[f"{full(point.hierarchy)}<br>error {100 * point.error:+.0f} %" for point in kept],
+            hovertemplate="%{text}<br>predicted %{x:.3g} ms, measured %{y:.3g} ms a token<extra></extra>",
+        )
+    return figure
+
+
+def _reach(bounds: Sequence[tuple[float, float, float]]) -> dict[str, object]:
+    """Error bars in milliseconds from (low, middle, high) in seconds."""
+    above, below = [1e3 * max(0.0, high - at) for _, at, high in bounds], [1e3 * max(0.0, at - low) for low, at, _ in bounds]
+    return dict(type="data", symmetric=False, array=above, arrayminus=below, thickness=1, width=3)
+
+
+def _diagonal(figure: go.Figure, predicted: Sequence[float], measured: Sequence[float], height: int = 380) -> None:
+    """Axes of one scale around all values, and the line on which a prediction came true."""
+    both = [*predicted, *measured]
+    low, high = 0.9 * min(both, default=0.0), 1.1 * max(both, default=1.0)
     figure.add_scatter(
         x=[low, high], y=[low, high], mode="lines", line=dict(color=NEUTRAL, dash="dash", width=1.5), hoverinfo="skip", showlegend=False
     )
-    figure.add_scatter(
-        x=predicted,
-        y=measured,
-        mode="markers+text" if len(points) <= 6 else "markers",
-        marker=dict(size=12, color=TARGET, symbol="circle", line=dict(width=1.5, color="#ffffff")),
-        text=[f" {full(point[0])} " for point in points],
-        textposition=["middle right" if x < (low + high) / 2 else "middle left" for x in predicted],
-        hovertemplate="%{text}<br>predicted %{x:.3g} ms, measured %{y:.3g} ms a token<extra></extra>",
-        showlegend=False,
-    )
-    finish(figure, 360)
+    finish(figure, height, hovermode="closest")
     figure.update_xaxes(title_text="predicted ms per token", range=[low, high])
     figure.update_yaxes(title_text="measured ms per token", range=[low, high])
-    return figure

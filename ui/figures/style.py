@@ -25,7 +25,10 @@ def name(model: str) -> str:
 
 def wrapped(model: str) -> str:
     """A name broken after its separators, for a narrow column of an axis."""
-    return name(model).replace(":", ":<br>").replace("-", "-<br>", 1) if len(model) > 10 else name(model)
+    short = name(model)
+    if len(short) <= 10:
+        return short
+    return short.replace(":", ":<br>") if ":" in short else short.replace("-", "-<br>", 1)
 
 
 def full(model: str) -> str:

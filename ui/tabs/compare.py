@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import gradio as gr
 
-from hsd.compare.record import Comparison, Divergence, LosslessReport, MethodResult, Sweep
+from hsd.compare.record import Comparison, Divergence, LosslessReport, MethodResult
 from hsd.errors import BadInput
+from hsd.plan.record import Plan
 from hsd.settings import MAX_NEW_TOKENS
 from ui import format as fmt
 from ui import text
 from ui.engine import CompareRequest, Setup
 from ui.figures.measured import bars, scatter
 from ui.jobs import Job
-from ui.nodes import Node, el, nodes, table
+from ui.nodes import Node, el, nodes, table, valued
 from ui.page import Ids, Page, Updates, done
 from ui.planning import check_whole
 from ui.sidebar import Sidebar, read_setup
+from ui.tabs.predictions import against_measured
+from ui.tabs.sweep import create_sweep
 
 
 def create_compare(page: Page, side: Sidebar) -> None:
@@ -40,42 +43,66 @@ def create_compare(page: Page, side: Sidebar) -> None:
                 gr.Markdown(text.COMPARE_SCATTER, elem_classes="caption")
                 points = gr.Plot(show_label=False, elem_id="scatter", label=text.COMPARE_SCATTER)
         figures = nodes(elem_id="compare-table")
-        with gr.Row(elem_classes="actions"):
-            with gr.Column(min_width=300):
-                lossless = gr.Button(text.LOSSLESS_BUTTON, elem_id="lossless")
-                gr.Markdown(text.LOSSLESS_HELP, elem_classes="hint")
-                proof = nodes(elem_id="lossless-answer")
-            with gr.Column(min_width=300):
-                sweep = gr.Button(text.SWEEP_BUTTON, elem_id="sweep")
-                gr.Markdown(text.SWEEP_HELP, elem_classes="hint")
-                swept = nodes(elem_id="sweep-answer")
+        models = nodes(elem_id="latency-models")
+        gr.Markdown(f"**{text.LOSSLESS_TITLE}** {text.LOSSLESS_HELP}", elem_classes="section")
+        lossless = gr.Button(text.LOSSLESS_BUTTON, elem_id="lossless", size="md")
+        proof = nodes(elem_id="lossless-answer")
+        create_sweep(page, request_of(page), [prompts, repeats, limit, others, *side.setup])
 
     button = page.actions["compare"]
-    page.run_buttons += [button, lossless, sweep]
-    outputs = [verdict, chart, points, figures]
+    page.run_buttons += [button, lossless]
+    outputs = [verdict, chart, points, figures, models]
 
-    def draw(comparison: Comparison, recorded: bool) -> Updates:
+    def draw(comparison: Comparison, plan: Plan | None, recorded: bool) -> Updates:
         return {
             verdict: verdict_of(comparison, recorded),
             chart: bars(comparison),
-            points: scatter(predicted_points(comparison)),
+            points: scatter(comparison),
             figures: methods_table(comparison),
+            models: against_measured(comparison, plan),
         }
 
     def show(ids: Ids) -> Updates:
         comparison = page.comparison(ids)
         if comparison:
-            return draw(comparison, False)
+            return draw(comparison, page.plan(ids), False)
         if page.sample and page.sample.comparison and not ids.measurement:
-            return draw(page.sample.comparison, True)
-        return {verdict: el("p", text.NO_COMPARISON, cls="muted"), chart: None, points: None, figures: None}
+            return draw(page.sample.comparison, page.sample.plan, True)
+        return {verdict: el("p", text.NO_COMPARISON, cls="muted"), chart: None, points: None, figures: None, models: None}
 
     page.shows.append(show)
     page.outputs += outputs
 
-    def request_of(
-        ids: Ids, prompts: Any, repeats: Any, limit: Any, others: bool, settings: tuple[Any, ...]
-    ) -> tuple[Setup, CompareRequest]:
+    def compare(job: Job, ids: Ids, *given: Any) -> Iterator[Updates]:
+        setup, request = request_of(page)(ids, *given)
+
+        def work() -> Ids:
+            return page.keep(ids, comparison=page.engine.compare(setup, request, job.items.put, job.notify, job.should_stop))
+
+        def on_done(new: Ids) -> Updates:
+            return page.show(new) | {page.status: done(f"Compared ({text.RUN_ID.format(key=new.comparison)}).")}
+
+        yield from page.stream(job, work, lambda _: {}, on_done)
+
+    def check(job: Job, ids: Ids, *given: Any) -> Iterator[Updates]:
+        setup, request = request_of(page)(ids, *given)
+
+        def on_done(report: LosslessReport) -> Updates:
+            return {proof: lossless_answer(report), page.status: done(lossless_line(report))}
+
+        yield {proof: None}
+        work = partial(page.engine.check_lossless, setup, request, job.items.put, job.notify, job.should_stop)
+        yield from page.stream(job, work, lambda _: {}, on_done)
+
+    inputs = [page.ids, prompts, repeats, limit, others, *side.setup]
+    page.wire.append(lambda everything: page.on_device(button, compare, inputs, [], everything))
+    page.wire.append(lambda _: page.on_device(lossless, check, inputs, [proof], []))
+
+
+def request_of(page: Page) -> Callable[..., tuple[Setup, CompareRequest]]:
+    """What to run, out of the fields of the tab and of the sidebar; raises `BadInput` that says what to do first."""
+
+    def read(ids: Ids, prompts: Any, repeats: Any, limit: Any, others: bool, *settings: Any) -> tuple[Setup, CompareRequest]:
         plan = page.plan(ids)
         if plan is None:
             raise BadInput(text.NEED_PLAN)
@@ -86,43 +113,7 @@ def create_compare(page: Page, side: Sidebar) -> None:
         numbers = (check_whole(repeats, text.REPEATS, 1, 20), check_whole(limit, text.MAX_NEW, 1, MAX_NEW_TOKENS))
         return used, CompareRequest(plan, *numbers, bool(others), check_whole(prompts, text.COMPARE_PROMPTS, 1, 40))
 
-    def compare(job: Job, ids: Ids, prompts: Any, repeats: Any, limit: Any, others: bool, *settings: Any) -> Iterator[Updates]:
-        setup, request = request_of(ids, prompts, repeats, limit, others, settings)
-
-        def work() -> Ids:
-            return page.keep(ids, comparison=page.engine.compare(setup, request, job.items.put, job.notify, job.should_stop))
-
-        def on_done(new: Ids) -> Updates:
-            return page.show(new) | {page.status: done(f"Compared ({text.RUN_ID.format(key=new.comparison)}).")}
-
-        yield from page.stream(job, work, lambda _: {}, on_done)
-
-    def check(job: Job, ids: Ids, prompts: Any, repeats: Any, limit: Any, others: bool, *settings: Any) -> Iterator[Updates]:
-        setup, request = request_of(ids, prompts, repeats, limit, others, settings)
-
-        def on_done(report: LosslessReport) -> Updates:
-            return {proof: lossless_answer(report), page.status: done(lossless_line(report))}
-
-        yield {proof: None}
-        work = partial(page.engine.check_lossless, setup, request, job.items.put, job.notify, job.should_stop)
-        yield from page.stream(job, work, lambda _: {}, on_done)
-
-    def run_sweep(job: Job, ids: Ids, prompts: Any, repeats: Any, limit: Any, others: bool, *settings: Any) -> Iterator[Updates]:
-        setup, request = request_of(ids, prompts, repeats, limit, others, settings)
-
-        def on_done(found: Sweep) -> Updates:
-            line = sweep_line(found)
-            plotted = [(point.hierarchy, point.predicted_s_per_token, point.measured_s_per_token.median) for point in found.points]
-            return {swept: el("p", line), points: scatter(plotted), page.status: done(line)}
-
-        yield {swept: None}
-        work = partial(page.engine.sweep, setup, request, job.items.put, job.notify, job.should_stop)
-        yield from page.stream(job, work, lambda _: {}, on_done)
-
-    inputs = [page.ids, prompts, repeats, limit, others, *side.setup]
-    page.wire.append(lambda everything: page.on_device(button, compare, inputs, [], everything))
-    page.wire.append(lambda _: page.on_device(lossless, check, inputs, [proof], []))
-    page.wire.append(lambda _: page.on_device(sweep, run_sweep, inputs, [swept], [points]))
+    return read
 
 
 def lossless_line(report: LosslessReport) -> str:
@@ -152,22 +143,6 @@ def divergence_lines(divergences: Sequence[Divergence]) -> list[Node]:
         where = f"{text.METHODS.get(one.method, one.method)}, prompt {one.prompt_id}, token {one.position + 1}"
         lines.append(el("p", f"{where}: {kind}, logit margin {one.logit_margin:.3g}", cls="small"))
     return lines
-
-
-def sweep_line(found: Sweep) -> str:
-    regrets = [text.REGRET.format(regret=fmt.percent(max(0.0, regret)), prompts=prompts) for prompts, regret in found.regret.items()]
-    return text.SWEEP_LINE.format(
-        count=len(found.points), median=fmt.percent(found.median_error), largest=fmt.percent(max(found.errors)), regrets=" ".join(regrets)
-    )
-
-
-def predicted_points(comparison: Comparison) -> list[tuple[str, float, float]]:
-    """(label, predicted, measured) seconds per token of every method that was predicted."""
-    return [
-        (text.METHODS.get(method.name, method.name), 1 / method.predicted_tokens_per_s, 1 / method.tokens_per_s.median)
-        for method in comparison.methods
-        if method.predicted_tokens_per_s and method.tokens_per_s.median > 0
-    ]
 
 
 def verdict_of(comparison: Comparison, recorded: bool) -> Node:
@@ -202,25 +177,22 @@ def verdict_of(comparison: Comparison, recorded: bool) -> Node:
 
 def methods_table(comparison: Comparison) -> Node:
     rows = [_row(method, comparison) for method in sorted(comparison.methods, key=lambda method: method.tokens_per_s.median)]
-    head: list[Node] = [
-        "Method",
-        "Tokens/s (spread)",
-        "Predicted",
-        "Against target alone",
-        "Tokens per target pass",
-        "Same text",
-        "Outside passes",
-    ]
+    head: list[Node] = [text.METHOD, *text.COMPARE_HEAD]
     return table(head, rows, text.COMPARE_TABLE)
 
 
 def _row(method: MethodResult, comparison: Comparison) -> list[Node]:
     alone = next((other.tokens_per_s.median for other in comparison.methods if other.name == "target"), None)
     speed = method.tokens_per_s
-    label = el("span", el("b", text.METHODS.get(method.name, method.name)), el("small", method.hierarchy, cls="muted"), cls="method")
+    label = el(
+        "span",
+        el("b", text.METHODS.get(method.name, method.name)),
+        el("small", method.hierarchy.replace(",", ", "), cls="muted"),
+        cls="method",
+    )
     return [
         label,
-        f"{fmt.significant(speed.median)} ({fmt.interval(speed.low, speed.high)}, n={speed.samples})",
+        valued(fmt.significant(speed.median), f"{fmt.interval(speed.low, speed.high)}, n={speed.samples}"),
         fmt.significant(method.predicted_tokens_per_s) if method.predicted_tokens_per_s else "–",
         fmt.times(speed.median / alone) if alone else "–",
         "–" if method.tokens_per_target_pass is None else f"{method.tokens_per_target_pass:.2f}",

@@ -22,6 +22,7 @@ from ui.nodes import el, nodes, sends
 from ui.page import Ids, Page, Updates, done, failure
 from ui.planning import Limits, make_plan
 from ui.runs import RunPair
+from ui.trace_file import read_trace
 
 MAX_UPLOAD = "20mb"
 
@@ -31,16 +32,14 @@ def create_export(page: Page) -> None:
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     with gr.Tab(text.EXPORT, id="export", elem_id="tab-export"):
         gr.Markdown(text.EXPORT_HELP)
-        with gr.Row(elem_classes="actions"):
+        with gr.Row(elem_classes="inline-form"):
             kind = gr.Dropdown(
                 [(label, name) for name, label in text.KINDS.items()], value="plan", label=text.EXPORT_KIND, elem_id="export-kind"
             )
             button = gr.Button(text.EXPORT_BUTTON, variant="primary", elem_id="export", scale=0, min_width=120)
             download = gr.DownloadButton(text.DOWNLOAD, interactive=False, elem_id="download", scale=0, min_width=140)
-        gr.Markdown(text.EXPORT_PREVIEW, elem_classes="caption")
         preview = nodes(elem_id="export-preview")
-        with gr.Row():
-            upload = gr.UploadButton(text.LOAD_FILE, file_types=[".json"], type="binary", elem_id="load-file", min_width=260)
+        upload = gr.UploadButton(text.LOAD_FILE, file_types=[".json"], type="binary", elem_id="load-file", size="md")
         with gr.Row(elem_classes="inline-form"):
             key = gr.Textbox("", label=text.FETCH, info=text.FETCH_INFO, elem_id="fetch-id", scale=4)
             fetch = gr.Button(text.FETCH_BUTTON, elem_id="fetch", scale=1)
@@ -60,10 +59,10 @@ def create_export(page: Page) -> None:
     @sends
     def load(ids: Ids, data: bytes | None) -> Updates:
         try:
-            new, what = read_upload(page, data)
+            new, what = read_upload(page, ids, data)
         except Exception as error:
             return {page.status: failure(explain(error))}
-        return page.show(new) | {page.status: done(text.LOADED.format(kind=what))}
+        return page.show(new) | {page.status: done(text.LOADED[what])}
 
     @sends
     def fetch_again(ids: Ids, key: str) -> Updates:
@@ -103,8 +102,8 @@ def content_of(page: Page, ids: Ids, kind: str) -> str:
     return page.engine.export(kind, results["plan"], results["measurement"], results["comparison"])
 
 
-def read_upload(page: Page, data: bytes | None) -> tuple[Ids, str]:
-    """A measurement or a plan out of uploaded bytes; nothing else of the file is used, its name neither."""
+def read_upload(page: Page, ids: Ids, data: bytes | None) -> tuple[Ids, str]:
+    """A measurement, plan or trace out of uploaded bytes; nothing else of the file is used, its name neither."""
     try:
         record = json.loads((data or b"").decode("utf-8"))
     except (ValueError, UnicodeDecodeError):
@@ -112,9 +111,11 @@ def read_upload(page: Page, data: bytes | None) -> tuple[Ids, str]:
     kind = record.get("kind") if isinstance(record, dict) else None
     if kind == "measurement":
         measurement = Measurement.from_json(record)
-        return _with_plan(page, page.keep(Ids(), measurement=measurement), measurement), kind
+        return _with_plan(page, page.keep(Ids(loaded=True), measurement=measurement), measurement), kind
     if kind == "plan":
-        return page.keep(Ids(), plan=Plan.from_json(record)), kind
+        return page.keep(Ids(loaded=True), plan=Plan.from_json(record)), kind
+    if kind == "trace":
+        return page.keep(ids, run=RunPair(read_trace(record))), kind
     raise BadInput(text.LOAD_UNKNOWN)
 
 

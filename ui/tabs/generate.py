@@ -31,17 +31,25 @@ SLOW_TICK_S = 0.35  # counters and the last round are read, not watched: a third
 
 def create_generate(page: Page, side: Sidebar) -> None:
     with gr.Tab(text.GENERATE, id="generate", elem_id="tab-generate", render_children=True):
-        prompt = gr.Textbox(PROMPT, label=text.PROMPT, lines=3, max_lines=12, elem_id="prompt", max_length=MAX_PROMPT_CHARACTERS)
-        with gr.Row(elem_classes="actions"):
-            beside = gr.Checkbox(False, label=text.ALONE, scale=1, elem_id="beside")
-        with gr.Row():
-            drafts = gr.Textbox(UNPLANNED, label=text.HIERARCHY, info=text.HIERARCHY_INFO, elem_id="hierarchy", scale=3, min_width=280)
+        prompt = gr.Textbox(PROMPT, label=text.PROMPT, lines=2, max_lines=12, elem_id="prompt", max_length=MAX_PROMPT_CHARACTERS)
+        with gr.Row(elem_classes="inline-form"):
+            drafts = gr.Textbox(UNPLANNED, label=text.HIERARCHY, info=text.HIERARCHY_INFO, elem_id="hierarchy", scale=4, min_width=280)
             limit = gr.Number(
-                DEFAULT_MAX_NEW_TOKENS, label=text.MAX_NEW, minimum=1, maximum=MAX_NEW_TOKENS, precision=0, elem_id="max-new", scale=1
+                DEFAULT_MAX_NEW_TOKENS,
+                label=text.MAX_NEW,
+                minimum=1,
+                maximum=MAX_NEW_TOKENS,
+                precision=0,
+                elem_id="max-new",
+                scale=1,
+                min_width=120,
             )
-        with gr.Accordion(text.SYSTEM, open=False):
-            system = gr.Textbox("", show_label=False, label=text.SYSTEM, lines=2, max_length=MAX_PROMPT_CHARACTERS)
+            beside = gr.Checkbox(False, label=text.ALONE, scale=2, min_width=230, elem_id="beside")
+        with gr.Accordion(text.MORE_SETTINGS, open=False, elem_id="more-settings"):
+            system = gr.Textbox("", label=text.SYSTEM, lines=2, max_length=MAX_PROMPT_CHARACTERS)
             raw = gr.Checkbox(False, label=text.RAW)
+            rules = [(label, name) for name, label in text.RULES.items()]
+            rule = gr.Radio(rules, value="token", label=text.VERIFICATION, info=text.VERIFICATION_INFO, elem_id="rule")
         notices = nodes(elem_id="generate-notices")
         legend = nodes(elem_id="legend")
         with gr.Row(equal_height=False):
@@ -60,7 +68,7 @@ def create_generate(page: Page, side: Sidebar) -> None:
             replay = gr.Button(text.REPLAY, size="sm", elem_id="replay", scale=0, min_width=200)
             slow = gr.Button(text.REPLAY_SLOW, size="sm", elem_id="replay-slow", scale=0, min_width=160)
         counters = nodes(elem_id="counters")
-        gr.Markdown(f"{text.STACK}. {text.STACK_HELP}", elem_classes="caption")
+        gr.Markdown(f"**{text.STACK}** {text.STACK_HELP}", elem_classes="section")
         stack = json_html(
             html_template=f'<div class="hsd-slot stack" data-empty="{text.STACK_EMPTY}"></div>',
             js_on_load="window.hsd.stack(element, props, watch);",
@@ -82,7 +90,9 @@ def create_generate(page: Page, side: Sidebar) -> None:
             notices: _notices(pair, recorded),
             legend: token_pane.legend(recorder.models, recorder.palette_models, (text.CUE_CORRECTED, text.CUE_BONUS)),
             pane: recorder.pane,
-            counters: recorder.counters.show(recorder.palette_models, page.measurement(ids)),
+            counters: recorder.counters.show(
+                recorder.palette_models, page.sample.measurement if recorded else page.measurement(ids), pair.speedup
+            ),
             stack: stack_trace.value(pair.stacked.rounds, recorder.models, recorder.palette_models),
             alone_column: gr.Column(visible=pair.alone is not None),
             alone_pane: replayed(pair.alone, "alone", recorder.palette_models).pane if pair.alone else "",
@@ -103,13 +113,15 @@ def create_generate(page: Page, side: Sidebar) -> None:
     page.outputs += outputs
 
     def generate(
-        job: Job, ids: Ids, prompt: str, drafts_label: str, limit: Any, beside: bool, system: str, raw: bool, *settings: Any
+        job: Job, ids: Ids, prompt: str, drafts_label: str, limit: Any, beside: bool, system: str, raw: bool, rule: str, *settings: Any
     ) -> Iterator[Updates]:
         setup, sampling = read_setup(*settings[:4]), read_sampling(*settings[4:])
         if not str(prompt).strip():
             raise BadInput("The prompt is empty; write what the model should answer or continue.")
         hierarchy = Hierarchy.parse(str(drafts_label or ""), setup.target)
-        request = GenerateRequest(hierarchy, prompt, system, bool(raw), sampling, check_whole(limit, text.MAX_NEW, 1, MAX_NEW_TOKENS))
+        request = GenerateRequest(
+            hierarchy, prompt, system, bool(raw), sampling, check_whole(limit, text.MAX_NEW, 1, MAX_NEW_TOKENS), str(rule)
+        )
         models = tuple(level.model for level in hierarchy.levels)
         used = replace(setup, drafts=tuple(level.model for level in hierarchy.drafts))
         key = secrets.token_urlsafe(9)
@@ -188,7 +200,7 @@ def create_generate(page: Page, side: Sidebar) -> None:
                 return {}
             updates: Updates = {
                 stack: stack_trace.value(pair.stacked.rounds, models, palette_models),
-                counters: stacked.counters.show(palette_models, page.measurement(ids)),
+                counters: stacked.counters.show(palette_models, page.measurement(ids), pair.speedup),
                 page.hero: page.hero_of(new),
             }
             return updates | {notices: _notices(pair, False)}
@@ -199,7 +211,7 @@ def create_generate(page: Page, side: Sidebar) -> None:
 
         yield from page.stream(job, work, on_batch, on_done, on_failed)
 
-    inputs = [page.ids, prompt, drafts, limit, beside, system, raw, *side.setup, *side.sampling]
+    inputs = [page.ids, prompt, drafts, limit, beside, system, raw, rule, *side.setup, *side.sampling]
     page.wire.append(lambda _: page.on_device(button, generate, inputs, outputs[:-1], []))
     for again, speed in ((replay, 1), (slow, 0.25)):
         again.click(None, None, None, js=f"() => {{ window.hsd.replay(['token-pane', 'alone-pane'], {speed}); }}")

@@ -17,7 +17,7 @@ from ui.engine import MeasureRequest
 from ui.figures.acceptance import heatmap
 from ui.figures.costs import curves
 from ui.jobs import Failed, Job, explain
-from ui.nodes import Node, el, nodes, sends, swatch, table
+from ui.nodes import Node, el, nodes, sends, swatch, table, valued
 from ui.page import Ids, Page, Updates, done, failure
 from ui.palette import slot_of
 from ui.planning import Limits, make_plan
@@ -162,19 +162,29 @@ def measure_table(measurement: Measurement) -> Node:
         last = max(costs) if costs else None
         label = el("span", swatch(slot_of(model, measurement.models)), model, cls="named")
         rows.append(
-            [label, _cost(measurement, model, first), _cost(measurement, model, last), fmt.memory(measurement.memory_bytes.get(model))]
+            [
+                label,
+                _cost(measurement, model, first),
+                _cost(measurement, model, last if last != first else None),
+                _memory(measurement.memory_bytes.get(model)),
+            ]
         )
-    rounds = el("p", f"Outside of forward passes: {fmt.seconds(measurement.overhead_s)} a target round.", cls="muted small")
-    head: list[Node] = ["Model", "Narrowest pass", "Widest pass", "Memory it adds"]
+    total = fmt.memory(sum(measurement.memory_bytes.get(model, 0) for model in measurement.models))
+    rounds = el("p", text.MEASURE_NOTE.format(overhead=fmt.seconds(measurement.overhead_s), total=total), cls="muted small")
+    head: list[Node] = list(text.MEASURE_HEAD)
     return el("div", table(head, rows, text.MEASURE_TABLE), rounds)
 
 
-def _cost(measurement: Measurement, model: str, width: int | None) -> str:
+def _cost(measurement: Measurement, model: str, width: int | None) -> Node:
     if width is None:
         return "–"
     cost = measurement.cost_s[model][width]
-    spread = f"{fmt.milliseconds(cost.median)} ({fmt.interval(1e3 * cost.low, 1e3 * cost.high)}, n={cost.samples})"
-    return f"{spread} a call" if width == 0 else f"{spread} at width {width}"
+    bounds = f"{fmt.seconds(cost.low)}–{fmt.seconds(cost.high)}, n={cost.samples}"
+    return valued(fmt.seconds(cost.median), f"{bounds}, {'a call' if width == 0 else f'width {width}'}")
+
+
+def _memory(size: int | None) -> str:
+    return "none" if size == 0 else fmt.memory(size)
 
 
 def _caption(words: str) -> None:

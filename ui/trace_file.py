@@ -1,0 +1,74 @@
+"""The trace file of design §6, read again: what `hsd generate --trace` and the Export tab write."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, fields, replace
+from typing import Any, get_args
+
+from hsd.errors import BadInput
+from hsd.generate.events import EndEvent, EndReason, NoticeEvent, Outcome, RoundEvent, TokenEvent
+from hsd.records import SCHEMA, Environment, Hierarchy, Level, Sampling, read_fields
+from ui.runs import Run
+
+MAX_EVENTS = 200_000  # an upload may be large, a page may not
+
+
+def read_trace(data: Any) -> Run:
+    """A run out of untrusted JSON; raises `BadInput` that names the first thing that is wrong."""
+    if not isinstance(data, dict) or data.get("kind") != "trace":
+        raise BadInput("This is not a trace file; export one, or make one with `python -m hsd generate --trace FILE`.")
+    if data.get("schema") != SCHEMA:
+        raise BadInput(f"This trace file has schema {data.get('schema')!r}, this program reads {SCHEMA}; generate again.")
+    try:
+        return _read(data)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise BadInput(f"The trace file is damaged ({type(error).__name__}: {error}); generate again.") from error
+
+
+def _read(data: dict[str, Any]) -> Run:
+    hierarchy = Hierarchy(tuple(Level(str(level["model"]), level.get("threshold")) for level in data["hierarchy"]))
+    models = tuple(level.model for level in hierarchy.levels)
+    if len(data["tokens"]) + len(data["rounds"]) + len(data["notices"]) > MAX_EVENTS:
+        raise BadInput(f"The trace file holds more than {MAX_EVENTS} tokens and rounds; load a shorter one.")
+    tokens = tuple(_token(token, models) for token in data["tokens"])
+    rounds = tuple(_round(round_, models) for round_ in data["rounds"])
+    notices = tuple(_record(NoticeEvent, notice, "a notice") for notice in data["notices"])
+    text, shown = str(data["text"]), "".join(token.text for token in tokens)
+    if not text.startswith(shown):
+        raise BadInput("The text of the trace file is not that of its tokens; generate again.")
+    if data["reason"] not in get_args(EndReason):
+        raise BadInput(f"“reason” in the trace file is {data['reason']!r}; it must be one of {', '.join(get_args(EndReason))}.")
+    prefill, decode = float(data["seconds"]["prefill"]), float(data["seconds"]["decode"])
+    if not (0 <= prefill < float("inf") and 0 <= decode < float("inf")):
+        raise BadInput("The seconds of the trace file are not numbers of seconds; generate again.")
+    ids = tuple(token.token_id for token in tokens)
+    end = EndEvent(data["reason"], text, text[len(shown) :], ids, prefill, decode)
+    environment = None if data["environment"] is None else read_fields(Environment, data["environment"], "“environment”")
+    sampling = read_fields(Sampling, data["sampling"], "“sampling”")
+    prompt = str(data.get("prompt") or "")
+    return Run(models, str(hierarchy), prompt, sampling, tokens, rounds, notices, end, environment)
+
+
+def _token(data: Any, models: tuple[str, ...]) -> TokenEvent:
+    token = _record(TokenEvent, data, "a token")
+    if token.generated_by not in models or token.outcome not in get_args(Outcome):
+        raise BadInput(f"A token of the trace is {token.outcome!r} by {token.generated_by!r}; that model or outcome is not known.")
+    if not 0 <= token.time_s < float("inf"):
+        raise BadInput(f"A token of the trace has the time {token.time_s}; give seconds.")
+    return token
+
+
+def _round(data: Any, models: tuple[str, ...]) -> RoundEvent:
+    round_ = _record(RoundEvent, data, "a round")
+    if round_.model not in models or not 0 <= round_.level < len(models):
+        raise BadInput(f"A round of the trace is of {round_.model!r}, which is not in its hierarchy.")
+    texts = tuple(str(text) for text in round_.texts)
+    if not 0 <= round_.accepted <= round_.drafted == len(texts) or not 0 <= round_.seconds < float("inf"):
+        raise BadInput(f"A round of {round_.model} in the trace kept {round_.accepted} of {round_.drafted} tokens; that cannot be.")
+    return replace(round_, texts=texts, token_ids=tuple(int(token_id) for token_id in round_.token_ids))
+
+
+def _record(kind: type, data: Any, where: str) -> Any:
+    """An event; fields that the file is too old to have take their defaults."""
+    defaults = {field.name: field.default for field in fields(kind) if field.default is not MISSING}
+    return read_fields(kind, defaults | data, where)
