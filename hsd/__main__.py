@@ -8,9 +8,10 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import IO, NoReturn
 
-from hsd.errors import HsdError
+from hsd import ranks
+from hsd.errors import BadInput, DeviceUnsupported, HsdError, IncompatibleModel
 
 VERBS = {
     "pick": "list the models that can serve here, with memory and reasons",
@@ -22,8 +23,16 @@ VERBS = {
 }
 
 
+SHARDED_VERBS = ("generate",)  # measuring decides by its own clock when to end, so that processes would part
+
+
 class _Parser(argparse.ArgumentParser):
-    """A mistake is answered with one sentence; the whole usage is what `--help` is for."""
+    """A mistake is answered with one sentence; the whole usage is what `--help` is for. Of several processes the first
+    speaks."""
+
+    def _print_message(self, message: str, file: IO[str] | None = None) -> None:
+        if not ranks.index():
+            super()._print_message(message, file)
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{message[0].upper()}{message[1:]}; see `{self.prog} --help`.\n")
@@ -56,13 +65,21 @@ def _main(argv: Sequence[str]) -> int:
     args = parser.parse_args(argv)
     command = commands[args.verb]
     try:
+        if ranks.count() > 1 and args.verb not in SHARDED_VERBS:
+            raise BadInput(f"`{args.verb}` runs in one process; under torchrun only {', '.join(SHARDED_VERBS)} does.")
         result = command.run(args)
     except HsdError as error:
-        print(error, file=sys.stderr)
+        # What every process meets alike, the first says; what one alone meets, it must say itself.
+        if not ranks.index() or not isinstance(error, BadInput | IncompatibleModel | DeviceUnsupported):
+            print(error, file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("Stopped.", file=sys.stderr)
         return 130
+    finally:
+        ranks.leave()
+    if ranks.index():
+        return 0
     print(json.dumps(result, ensure_ascii=False) if args.json else command.describe(result))
     return 0
 

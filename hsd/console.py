@@ -9,12 +9,15 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from hsd import ranks
 from hsd.errors import BadInput
 from hsd.records import Progress
 
 
 def report_to_stderr(progress: Progress) -> None:
-    """One line that rewrites itself on a terminal, one line a step elsewhere."""
+    """One line that rewrites itself on a terminal, one line a step elsewhere. Of several processes the first speaks."""
+    if ranks.index():
+        return
     left = f", about {progress.seconds_left:.0f} s left" if progress.seconds_left else ""
     line = f"{progress.phase} {progress.done}/{progress.total}{left}  {progress.message}"
     end = "\r" if sys.stderr.isatty() and progress.done < progress.total else "\n"
@@ -32,7 +35,9 @@ def read_json(path: Path, made_by: str) -> Any:
 
 
 def write_text(path: Path, content: str) -> None:
-    """Write a whole file or nothing: a killed process leaves the old one as it was."""
+    """Write a whole file or nothing: a killed process leaves the old one as it was. Of several processes the first writes."""
+    if ranks.index():
+        return
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as part:

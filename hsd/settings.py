@@ -27,3 +27,8 @@ def data_dir() -> Path:
     """Folder of what the user made (measurements, runs); `HSD_HOME` moves it."""
     home = os.environ.get("HSD_HOME")
     return Path(home) / "data" if home else user_data_path("hsd")
+
+
+def cuda_graphs() -> bool:
+    """Whether narrow passes on CUDA are recorded as graphs; `HSD_CUDA_GRAPHS=0` switches that off."""
+    return os.environ.get("HSD_CUDA_GRAPHS", "1") != "0"

@@ -19,8 +19,9 @@ from hsd.errors import HsdError
 from hsd.generate.events import EndEvent, EndReason, Event, NoticeEvent, Outcome, RoundEvent, TokenEvent
 from hsd.generate.levels import LevelState, NetworkLevel, ProposerLevel, Text, check_request, open_levels
 from hsd.generate.rule import Rule, stack_rows, verify_greedily, verify_tokens
-from hsd.generate.sampling import Transforms, choose, probabilities
+from hsd.generate.sampling import Transforms, check_finite, choose, probabilities_and_maxima
 from hsd.generate.text import TextStream, TokenTexts
+from hsd.models.upload import upload
 from hsd.pick.registry import ModelSet
 from hsd.records import GREEDY, Hierarchy, Sampling, ShouldStop
 from hsd.settings import DEFAULT_MAX_NEW_TOKENS
@@ -92,6 +93,8 @@ class _Run:
             for level in self.levels
             if isinstance(level, NetworkLevel)
         }
+        # Networks whose passes are recorded, until it was told that they no longer are.
+        self.recording = [level for level in self.levels if getattr(getattr(level, "network", None), "steps", None) is not None]
         self.show = TokenTexts(models.tokenizer)
         self.stream = TextStream(models.tokenizer)
         self.end: EndReason | None = None
@@ -104,11 +107,15 @@ class _Run:
         started = self.decoding_since = time.perf_counter()
         try:
             self._prefill()
+            for device in self.generators:
+                _wait_for(device)  # a clock read while the prompt's passes are under way would count them as decoding
             yield from self._take_pending()
             self.decoding_since = time.perf_counter()
             while self.end is None:
                 self._step()
                 self.round += 1
+                if self.recording:
+                    self._tell_fallbacks()
                 yield from self._take_pending()
         except _Stopped:
             self.end = "stopped"
@@ -203,10 +210,11 @@ class _Run:
             accepted, next_id = verify_greedily(block, choose(scores, level.name))
             kept_probs, next_probs = [None] * accepted, None
         else:
-            probs = probabilities(scores, level.name)
+            probs, maxima = probabilities_and_maxima(scores)
             draft_probs = stack_rows(block, text.probs[start:], probs)  # (n, vocab)
-            block_ids = torch.tensor(block, dtype=torch.long, device=probs.device)
+            block_ids = upload(block, probs.device)
             accepted, next_id = self.rule(block_ids, draft_probs, probs, self.generators[level.network.device])
+            check_finite(maxima, level.name)  # after the rule, which has waited for the device
             # What goes up with a token is always this level's full distribution, never the residual (design §2).
             kept_probs, next_probs = list(probs[:accepted]), probs[accepted]
         end = start + accepted
@@ -268,9 +276,22 @@ class _Run:
         message = f"{_explain(level.name, error)} Generation continues without it; the text stays exact."
         self.pending.append(NoticeEvent(level.index, level.name, message))
 
+    def _tell_fallbacks(self) -> None:
+        for level in list(self.recording):
+            if problem := level.network.steps.problem:
+                self.recording.remove(level)
+                self.pending.append(NoticeEvent(level.index, level.name, problem, dropped=False))
+
     def _stop_if_asked(self) -> None:
         if self.should_stop():
             raise _Stopped
+
+
+def _wait_for(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()
 
 
 def _explain(model: str, error: BaseException) -> str:

@@ -45,11 +45,12 @@ class RoundEvent:
 
 @dataclass(frozen=True, slots=True)
 class NoticeEvent:
-    """Something the user must know while the run goes on: a draft that dropped out, and why."""
+    """Something the user must know while the run goes on: a draft that dropped out, or passes that run slower, and why."""
 
     level: int
     model: str
     message: str
+    dropped: bool = True  # False: the model still takes part
 
 
 @dataclass(frozen=True, slots=True)

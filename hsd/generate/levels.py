@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 import torch
 
 from hsd.errors import BadInput, LevelFault
+from hsd.models.graphs import SlotCache
 from hsd.models.network import Cache, Network, Proposer
+from hsd.models.upload import upload
 from hsd.records import Hierarchy
 
 PREFILL_CHUNK = 256  # tokens of the prompt per forward pass: small enough to stop soon, large enough to be fast
@@ -60,7 +62,7 @@ class NetworkLevel:
         """One forward pass over everything the cache lacks: logits (num_logits, vocab) and the pass's width."""
         new = text.token_ids[self.cache.length :]
         self._check(len(text), new)
-        logits = self.network.forward(torch.tensor(new), self.cache, num_logits)
+        logits = self.network.forward(upload(new, self.network.device), self.cache, num_logits)
         return logits[:, : self.vocab], len(new)
 
     def prefill(self, text: Text, length: int, target: NetworkLevel, stop_if_asked: Callable[[], None]) -> None:
@@ -71,7 +73,7 @@ class NetworkLevel:
         for start in range(0, length, PREFILL_CHUNK):
             stop_if_asked()
             chunk = text.token_ids[start : min(start + PREFILL_CHUNK, length)]
-            self.network.forward(torch.tensor(chunk), self.cache, 1)
+            self.network.forward(upload(chunk, self.network.device), self.cache, 1)
 
     def rollback(self, length: int) -> None:
         if self.cache is not None and self.cache.length > length:
@@ -80,6 +82,8 @@ class NetworkLevel:
     def drop(self) -> None:
         """Take no further part. The cache goes: a level often drops out because the memory is full."""
         self.dropped = True
+        if isinstance(self.cache, SlotCache):
+            self.cache.discard()
         self.cache = None
 
     def _check(self, length: int, new: Sequence[int]) -> None:

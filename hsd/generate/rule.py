@@ -52,8 +52,7 @@ def verify_tokens(
     target_row = target_probs[accepted]
     residual = (target_row - draft_row).clamp(min=0)
     residual = torch.where(residual.sum() > 0, residual, target_row)  # equal rows up to rounding
-    next_id = torch.multinomial(residual, 1, generator=generator)
-    num_accepted, next_token = torch.cat([accepted[None], next_id]).tolist()
+    num_accepted, next_token = torch.stack([accepted, draw(residual, generator)]).tolist()
     return num_accepted, next_token
 
 
@@ -62,27 +61,35 @@ def verify_block(
 ) -> tuple[int, int]:
     """Block verification (Sun et al. 2024, arXiv 2403.10444, Algorithm 2): keeps at least as many tokens on average.
 
-    Shapes as in `verify_tokens`. A prefix is kept by its joint probability instead of token by token.
+    Shapes as in `verify_tokens`. A prefix is kept by its joint probability instead of token by token. One device
+    synchronisation.
     """
-    num_drafted = block_ids.shape[0]
+    num_drafted, vocab = draft_probs.shape
     device = target_probs.device
     rows = torch.arange(num_drafted, device=device)
-    ratios = (target_probs[rows, block_ids] / draft_probs[rows, block_ids]).tolist()
-    uniform = torch.rand(num_drafted, generator=generator, device=device).tolist()
-    accepted, joint_at_accepted, joint = 0, 1.0, 1.0
-    for length in range(1, num_drafted + 1):
-        joint = min(joint * ratios[length - 1], 1.0)
-        keep = joint
-        if length < num_drafted:
-            surplus = (joint * target_probs[length] - draft_probs[length]).clamp(min=0).sum().item()
-            keep = surplus / (surplus + 1 - joint) if surplus + 1 - joint > 0 else 1.0
-        if uniform[length - 1] < keep:
-            accepted, joint_at_accepted = length, joint
-    row = target_probs[accepted]
-    if accepted < num_drafted:
-        residual = (joint_at_accepted * row - draft_probs[accepted]).clamp(min=0)
-        row = residual if residual.sum() > 0 else row
-    return accepted, int(torch.multinomial(row, 1, generator=generator))
+    ratios = target_probs[rows, block_ids] / draft_probs[rows, block_ids]  # (n,)
+    joints = [ratios.new_ones(())]  # of the prefixes of 0 to n tokens
+    for ratio in ratios:
+        joints.append((joints[-1] * ratio).clamp(max=1))
+    joint = torch.stack(joints)  # (n + 1,)
+    draft_rows = torch.cat([draft_probs, draft_probs.new_zeros(1, vocab)])  # zeros: what follows a whole block has no draft
+    surplus = (joint[:, None] * target_probs - draft_rows).clamp(min=0)  # (n + 1, vocab)
+    mass = surplus.sum(-1)
+    chance = torch.where(mass + 1 - joint > 0, mass / (mass + 1 - joint), 1.0)  # of keeping a prefix rather than a shorter one
+    chance = torch.cat([chance[1:-1], joint[-1:]])[:num_drafted]  # (n,): of 1 to n tokens
+    kept = torch.rand(num_drafted, generator=generator, device=device) < chance
+    accepted = (kept * (rows + 1)).amax() if num_drafted else rows.sum()  # (), the longest prefix that is kept
+    residual = torch.where(mass[accepted] > 0, surplus[accepted], target_probs[accepted])  # equal rows up to rounding
+    num_accepted, next_token = torch.stack([accepted, draw(residual, generator)]).tolist()
+    return num_accepted, next_token
+
+
+def draw(weights: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """An index () drawn in proportion to `weights` (vocab,), which need not add up to 1.
+
+    What `torch.multinomial` does, without its checks, each of which waits for the device.
+    """
+    return (weights / torch.empty_like(weights).exponential_(generator=generator)).argmax()
 
 
 RULES: dict[str, Rule] = {"token": verify_tokens, "block": verify_block}

@@ -17,6 +17,7 @@ from transformers import (
 )
 
 from hsd.errors import LevelFault
+from hsd.models.upload import upload
 from hsd.records import Sampling
 
 
@@ -48,7 +49,7 @@ class Transforms:
         """Processed scores (n, vocab) of `logits` (n, vocab), whose row j follows `token_ids[: len - n + 1 + j]`."""
         if self.needs_context:
             num_rows = logits.shape[0]
-            full = torch.tensor(token_ids, device=logits.device)[None]  # (1, length)
+            full = upload(token_ids, logits.device)[None]  # (1, length)
             ends = range(len(token_ids) - num_rows + 1, len(token_ids) + 1)
             logits = torch.cat([self._on_context(full[:, :end], row[None].float()) for end, row in zip(ends, logits, strict=True)])
         if self._on_row:
@@ -67,9 +68,21 @@ def choose(scores: torch.Tensor, model: str) -> list[int]:
 
 def probabilities(scores: torch.Tensor, model: str) -> torch.Tensor:
     """Distribution (n, vocab) float32 of each row of processed `scores`. Raises `LevelFault` for NaN or inf."""
+    probs, maxima = probabilities_and_maxima(scores)
+    check_finite(maxima, model)
+    return probs
+
+
+def probabilities_and_maxima(scores: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """As `probabilities`, and the maxima (n,) of the rows on their way to the host, for `check_finite` to look at once
+    something else has waited for the device: a round has one such wait."""
     scores = scores.float()
-    _check_finite(scores.amax(-1).tolist(), model)
-    return scores.softmax(-1)
+    return scores.softmax(-1), scores.amax(-1).to("cpu", non_blocking=True)
+
+
+def check_finite(maxima: torch.Tensor, model: str) -> None:
+    """Raise `LevelFault` when a row's maximum (n,), on the host, says that the row holds NaN or inf."""
+    _check_finite(maxima.tolist(), model)
 
 
 def _check_finite(row_maxima: list[float], model: str) -> None:

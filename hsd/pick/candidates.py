@@ -16,6 +16,7 @@ from hsd.pick.device import choose_device, choose_dtype
 from hsd.pick.facts import Facts, facts_of, facts_of_entry
 from hsd.pick.load import load_tokenizer
 from hsd.pick.memory import Footprint, derived_bytes, free_bytes, gb, usable_bytes
+from hsd.pick.placement import may_spread
 from hsd.pick.registry import REGISTRY
 from hsd.pick.source import availability
 
@@ -85,7 +86,7 @@ def memory_fit(target: str, drafts: Sequence[str], *, device: str = "auto", dtyp
     resident = REGISTRY.loaded()
     needed = sum(size for name, size in by_model.items() if name not in resident and f"{name} of {target}" not in resident)
     free = free_bytes(where)
-    fits = needed <= usable_bytes(where)
+    fits = needed <= usable_bytes(where) or may_spread(needed, where)
     verdict = "fits" if fits else "does not fit; leave out a draft, or choose a smaller model or dtype"
     sentence = f"{gb(sum(by_model.values()))} in all, {gb(needed)} of it still to load, {gb(free)} free on {where}: {verdict}."
     return MemoryFit(by_model, needed, free, fits, sentence)

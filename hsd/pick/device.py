@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from hsd import ranks
 from hsd.errors import BadInput, DeviceUnsupported
 from hsd.models import kernels
 from hsd.records import Environment
@@ -16,8 +17,11 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 
 def choose_device(name: str = "auto") -> torch.device:
-    """`auto` takes CUDA, then MPS, then CPU. Raises `DeviceUnsupported` or `BadInput`."""
+    """`auto` takes CUDA, then MPS, then CPU; under torchrun each process takes its own GPU. Raises `DeviceUnsupported` or
+    `BadInput`."""
     name = name.strip().lower()
+    if ranks.count() > 1:
+        return _device_of_rank(name)
     if name == "auto":
         return torch.device("cuda:0" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu")
     kind, _, index = name.partition(":")
@@ -34,6 +38,20 @@ def choose_device(name: str = "auto") -> torch.device:
     if kind == "mps" and not torch.backends.mps.is_available():
         raise DeviceUnsupported("Apple's MPS is not usable on this machine; choose auto or cpu.")
     return torch.device("cpu" if kind == "cpu" else "mps")
+
+
+def _device_of_rank(name: str) -> torch.device:
+    """The device on which this process holds its shard: transformers takes the machine's accelerator where there is one."""
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    kind = "cuda" if gpus else "cpu"
+    if torch.backends.mps.is_available():
+        raise DeviceUnsupported("Apple's MPS cannot share a model between processes; run without torchrun.")
+    if name not in ("auto", kind):
+        hint = "; to use processors only, hide the GPUs with CUDA_VISIBLE_DEVICES=''" if gpus else ""
+        raise BadInput(f"Under torchrun the processes here run on {kind}; leave --device {name} out{hint}.")
+    if gpus and ranks.local_index() >= gpus:
+        raise DeviceUnsupported(f"torchrun started more processes than the {gpus} GPU(s) of this machine; give --nproc-per-node {gpus}.")
+    return torch.device("cuda", ranks.local_index()) if gpus else torch.device("cpu")
 
 
 def choose_dtype(name: str, device: torch.device) -> torch.dtype:

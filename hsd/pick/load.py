@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import transformers
@@ -13,6 +14,7 @@ from transformers.utils import logging as transformers_logging
 
 from hsd.errors import HsdError, IncompatibleModel
 from hsd.pick.failures import explain
+from hsd.pick.placement import Placement, loading_options
 from hsd.pick.source import Source, find_source, prepare
 from hsd.records import Progress, Report, ShouldStop
 
@@ -44,9 +46,18 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
 
 
 def load(
-    name: str, *, device: torch.device, dtype: torch.dtype, report: Report | None = None, should_stop: ShouldStop | None = None
+    name: str,
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+    placement: Placement = "whole",
+    report: Report | None = None,
+    should_stop: ShouldStop | None = None,
 ) -> Loaded:
-    """Fetch if needed and load. Raises `ModelUnavailable`, `IncompatibleModel`, `BadInput` or `Cancelled`."""
+    """Fetch if needed and load, onto `device` or as `placement` says.
+
+    Raises `ModelUnavailable`, `IncompatibleModel`, `BadInput` or `Cancelled`.
+    """
     source = find_source(name)
     prepare(source, report, should_stop)
     if report:
@@ -54,7 +65,7 @@ def load(
     config = load_config(name)
     tokenizer = load_tokenizer(name)
     with _explained(name):
-        module = _load_module(source, config, device, dtype)
+        module = _load_module(source, config, dtype, loading_options(placement, device, config, name))
     if report:
         report(Progress("load model", 1, 1, message=name))
     return Loaded(name, module, tokenizer, eos_token_ids(module, tokenizer))
@@ -69,14 +80,13 @@ def eos_token_ids(module: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -
     return frozenset()
 
 
-def _load_module(source: Source, config: PretrainedConfig, device: torch.device, dtype: torch.dtype) -> PreTrainedModel:
+def _load_module(source: Source, config: PretrainedConfig, dtype: torch.dtype, where: dict[str, Any]) -> PreTrainedModel:
     with _quiet():
         module, info = AutoModelForCausalLM.from_pretrained(
             source.location,
             dtype=dtype,
             output_loading_info=True,
-            # On an accelerator the weights go straight there instead of through a second copy in main memory.
-            **({"device_map": {"": device}} if device.type != "cpu" else {}),
+            **where,
             **(gguf_options() if source.gguf_file else {"use_safetensors": True, "config": config}),
             **source.options,
         )

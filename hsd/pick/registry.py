@@ -7,21 +7,24 @@ import gc
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 import torch
 from transformers import PreTrainedTokenizerBase
 
+from hsd import ranks
 from hsd.errors import Cancelled, HsdError, IncompatibleModel, ModelUnavailable
 from hsd.models.build import build_network, derive, is_derived
 from hsd.models.network import Network, Proposer
+from hsd.models.pieces import is_sharded, is_spread
 from hsd.pick import vocabulary
 from hsd.pick.device import choose_device, choose_dtype, environment
 from hsd.pick.facts import facts_of
 from hsd.pick.failures import explain
 from hsd.pick.load import Loaded, load, load_tokenizer
 from hsd.pick.memory import Footprint, derived_bytes, footprint, free_bytes, gb, usable_bytes
+from hsd.pick.placement import Placement, may_spread
 from hsd.pick.source import find_source, prepare
 from hsd.records import Environment, Progress, Report, ShouldStop
 
@@ -122,7 +125,7 @@ class Registry:
         self._wait_for_turn(report, should_stop)
         try:
             place = (str(device), str(dtype))
-            base = self._take((target, "", *place), taken, lambda: self._load(target, device, dtype, report, should_stop))
+            base = self._take((target, "", *place), taken, lambda: self._load_target(target, device, dtype, report, should_stop))
             assert base.loaded is not None
             networks: dict[str, Network | Proposer] = {}
             notices: list[str] = []
@@ -146,7 +149,7 @@ class Registry:
             networks=MappingProxyType(networks),
             own_weights=tuple(name for name in networks if not is_derived(name)),
             tokenizer=base.loaded.tokenizer,
-            environment=environment(device, dtype),
+            environment=_environment(device, dtype, base),
             notices=tuple(notices),
             eos_token_ids=base.loaded.eos_token_ids,
             memory_bytes=MappingProxyType({name: int(getattr(network, "memory_bytes", 0)) for name, network in networks.items()}),
@@ -200,9 +203,30 @@ class Registry:
             raise IncompatibleModel(match.explain(name, target))
         return self._take((name, "", *place), taken, lambda: self._load(name, device, dtype, report, should_stop))
 
-    def _load(self, name: str, device: torch.device, dtype: torch.dtype, report: Report, should_stop: ShouldStop) -> _Entry:
-        self._make_room(name, facts_of(name).footprint(dtype).weight_bytes, device)
-        loaded = load(name, device=device, dtype=dtype, report=report, should_stop=should_stop)
+    def _load_target(self, name: str, device: torch.device, dtype: torch.dtype, report: Report, should_stop: ShouldStop) -> _Entry:
+        """As `_load`; in shards under torchrun, over several GPUs where one has not enough memory."""
+        if ranks.count() > 1:
+            return self._load(name, device, dtype, report, should_stop, "sharded")
+        try:
+            return self._load(name, device, dtype, report, should_stop)
+        except ModelUnavailable:
+            if not may_spread(facts_of(name).footprint(dtype).weight_bytes, device):
+                raise
+        return self._load(name, device, dtype, report, should_stop, "spread")
+
+    def _load(
+        self,
+        name: str,
+        device: torch.device,
+        dtype: torch.dtype,
+        report: Report,
+        should_stop: ShouldStop,
+        placement: Placement = "whole",
+    ) -> _Entry:
+        if placement != "spread":
+            share = ranks.count() if placement == "sharded" else 1
+            self._make_room(name, facts_of(name).footprint(dtype).weight_bytes // share, device)
+        loaded = load(name, device=device, dtype=dtype, placement=placement, report=report, should_stop=should_stop)
         size = footprint(loaded.module, dtype)
         with _as_sentence(name):
             return _Entry(build_network(name, loaded.module), loaded, size)
@@ -246,6 +270,17 @@ class Registry:
 
 
 REGISTRY = Registry()
+
+
+def _environment(device: torch.device, dtype: torch.dtype, base: _Entry) -> Environment:
+    """The stamp of a run; names every device that the target lies on."""
+    stamp = environment(device, dtype)
+    assert base.loaded is not None
+    if is_sharded(base.loaded.module):
+        return replace(stamp, device_name=f"{ranks.count()} processes, each {stamp.device_name}")
+    if is_spread(base.loaded.module):
+        return replace(stamp, device_name=f"{torch.cuda.device_count()} × {stamp.device_name}")
+    return stamp
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ from unittest import mock
 import torch
 from tiny_models import model_set
 
+from hsd.generate import rule as rules
 from hsd.generate.engine import generate
 from hsd.generate.events import RoundEvent
 from hsd.generate.rule import Rule
@@ -164,16 +165,18 @@ class ExactRule:
         size = len(block_ids)
         weights = []
 
-        def look(given, num_samples, **options):
+        def look(given, generator):
             weights.append((given.double() / given.double().sum()).tolist())
-            return given.argmax()[None]
+            return given.argmax()
 
         def accepted(uniform: Sequence[float]) -> int:
             with mock.patch.object(torch, "rand", lambda *shape, **options: torch.tensor(uniform, dtype=torch.float32)):
                 return self.rule(block_ids, draft_probs, target_probs, None)[0]
 
         found: dict[tuple[int, int], float] = defaultdict(float)
-        with mock.patch.object(torch, "multinomial", look):
+        # The rules of this project draw with `draw`, wrong ones of the tests with torch.
+        by_torch = mock.patch.object(torch, "multinomial", lambda given, num_samples, generator: look(given, generator)[None])
+        with mock.patch.object(rules, "draw", look), by_torch:
             bounds = []
             for position in range(size):
                 before, after = [0.0] * position, [_ALMOST_ONE] * (size - position - 1)

@@ -1,0 +1,204 @@
+"""Narrow passes on CUDA as recorded graphs: one launch instead of some hundred, and no number from the host in them.
+
+A pass of a few tokens is so short on a GPU that starting its operations takes longer than they do. A graph is recorded
+for fixed addresses and shapes, so that here the position is a tensor, keys and values are written by index, and attention
+runs over a fixed number of keys, of which those after a token are masked. `static_step` is that pass in torch's own
+operations; it runs on any device, recorded only on CUDA.
+
+Attention over the whole cache would cost a short text as much as a long one. The keys come in buckets of a power of two,
+the least that holds the text: at most twice the keys needed are read, and a text of n tokens meets about log2(n) buckets.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+
+from hsd.settings import cuda_graphs
+
+if TYPE_CHECKING:
+    from hsd.models.lean import LeanNetwork
+
+WIDEST_RECORDED = 33  # tokens; the widest pass that is measured. A prompt's passes are wider and worth their launches
+LEAST_BUCKET = 256  # keys
+_RECORDING = threading.Lock()  # one recording at a time in the process
+
+
+class Slot:
+    """Keys and values at addresses that stay, and the graphs recorded over them. One generation holds it at a time."""
+
+    def __init__(self, network: LeanNetwork, capacity: int) -> None:
+        shape, device = network.shape, network.device
+        size = (len(network.layers), shape.kv_heads, bucket_of(capacity), shape.head_dim)
+        self.keys = torch.zeros(size, dtype=network.dtype, device=device)
+        self.values = torch.zeros(size, dtype=network.dtype, device=device)
+        self.token_ids = torch.zeros(WIDEST_RECORDED, dtype=torch.long, device=device)
+        self.start = torch.zeros(1, dtype=torch.long, device=device)
+        self.graphs: dict[tuple[int, int], tuple[torch.cuda.CUDAGraph, torch.Tensor]] = {}  # (width, bucket) -> graph, its logits
+        self.seen: set[tuple[int, int]] = set()
+        # Graphs of one slot never run at once and share the memory of their intermediates.
+        self.pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
+
+    @property
+    def capacity(self) -> int:
+        return self.keys.shape[2]
+
+    def clear(self) -> None:
+        """Forget the last text: a masked key counts for nothing only if its value is a finite number."""
+        self.keys.zero_()
+        self.values.zero_()
+
+
+class SlotCache:
+    """The cache of one generation over a slot, which goes back to its network when the cache does."""
+
+    __slots__ = ("__weakref__", "_finalizer", "capacity", "keys", "length", "slot", "values")
+
+    def __init__(self, slot: Slot, capacity: int, take_back: Callable[[Slot], None]) -> None:
+        self.slot, self.capacity, self.length = slot, capacity, 0
+        self.keys, self.values = slot.keys, slot.values
+        self._finalizer = weakref.finalize(self, take_back, slot)
+        self._finalizer.atexit = False
+
+    def crop(self, length: int) -> None:
+        self.length = min(self.length, length)
+
+    def discard(self) -> None:
+        """The memory is needed: nobody takes the slot over."""
+        self._finalizer.detach()
+
+
+class Steps:
+    """The narrow passes of one network, recorded the second time a width and a bucket are met."""
+
+    def __init__(self, network: LeanNetwork, *, record: bool) -> None:
+        self._network = weakref.proxy(network)  # the network owns its steps
+        self._record = record
+        self._idle: list[Slot] = []
+        self._state = threading.Lock()
+        self.problem = ""  # why nothing is recorded any more, in one sentence
+
+    @property
+    def num_graphs(self) -> int:
+        """Graphs recorded over the slots that no generation holds."""
+        with self._state:
+            return sum(len(slot.graphs) for slot in self._idle)
+
+    def new_cache(self, capacity: int) -> SlotCache:
+        """An empty cache; takes over the slot of an earlier generation, with its graphs, where it is large enough."""
+        capacity = min(capacity, self._network.max_context)
+        with self._state:
+            slot = next((idle for idle in self._idle if idle.capacity >= capacity), None)
+            self._idle = []  # the others are too small, or more than are needed at once
+        if slot is None:
+            slot = Slot(self._network, capacity)
+        else:
+            slot.clear()
+        return SlotCache(slot, capacity, self._take_back)
+
+    def __call__(self, token_ids: torch.Tensor, cache: SlotCache, num_logits: int) -> torch.Tensor:
+        """As `LeanNetwork.forward` for at most `WIDEST_RECORDED` tokens that fit into the cache."""
+        slot, width = cache.slot, token_ids.shape[0]
+        bucket = min(bucket_of(cache.length + width), slot.capacity)
+        slot.token_ids[:width].copy_(token_ids, non_blocking=True)
+        slot.start.fill_(cache.length)  # the number travels with the launch: nothing waits for a copy
+        logits = self._run(slot, width, bucket)
+        cache.length += width
+        return logits[width - num_logits :]
+
+    def _run(self, slot: Slot, width: int, bucket: int) -> torch.Tensor:
+        key = (width, bucket)
+        if self._record and not self.problem and key in slot.seen and key not in slot.graphs:
+            self._try_to_record(slot, key)
+        if key in slot.graphs:
+            graph, logits = slot.graphs[key]
+            graph.replay()
+            return logits.clone()  # the next replay writes to the same memory
+        slot.seen.add(key)
+        return static_step(self._network, slot.token_ids[:width], slot.start, slot.keys, slot.values, bucket)
+
+    def _try_to_record(self, slot: Slot, key: tuple[int, int]) -> None:
+        """Record, or remember why not: a step that cannot be recorded runs operation by operation, to the same effect."""
+        try:
+            with _RECORDING:
+                slot.graphs[key] = record(self._network, slot, *key)
+        except Exception as error:
+            short_of_memory = isinstance(error, torch.OutOfMemoryError)
+            slot.graphs.clear()
+            why = "there is too little memory" if short_of_memory else f"{type(error).__name__}: {str(error).splitlines()[0]}"
+            self.problem = (
+                f"{self._network.name}: CUDA graphs cannot be recorded ({why}); its passes go on without them, slower. "
+                "Free memory or choose smaller models, or switch graphs off with HSD_CUDA_GRAPHS=0."
+            )
+        if self.problem:  # outside of the handler, whose traceback holds what was allocated
+            gc.collect()
+            torch.cuda.empty_cache()
+
+    def _take_back(self, slot: Slot) -> None:
+        with self._state:
+            self._idle.append(slot)
+
+
+def steps_for(network: LeanNetwork) -> Steps | None:
+    """The recorded passes of a network on CUDA; `None` elsewhere and where they are switched off."""
+    return Steps(network, record=True) if network.device.type == "cuda" and cuda_graphs() else None
+
+
+def bucket_of(length: int) -> int:
+    """The least bucket that holds `length` keys."""
+    return max(LEAST_BUCKET, 1 << (length - 1).bit_length())
+
+
+def record(network: LeanNetwork, slot: Slot, width: int, bucket: int) -> tuple[torch.cuda.CUDAGraph, torch.Tensor]:
+    """Record one step over the slot's own tensors; it has run once before, so that libraries are set up."""
+    graph = torch.cuda.CUDAGraph()
+    # Another thread may allocate meanwhile: only this thread's calls are checked.
+    with torch.cuda.graph(graph, pool=slot.pool, capture_error_mode="thread_local"):
+        logits = static_step(network, slot.token_ids[:width], slot.start, slot.keys, slot.values, bucket)
+    return graph, logits
+
+
+@torch.inference_mode()
+def static_step(
+    network: LeanNetwork, token_ids: torch.Tensor, start: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, bucket: int
+) -> torch.Tensor:
+    """Logits (q, vocab) of `token_ids` (q,) int64 at the positions from `start` (1,) int64 on.
+
+    keys and values (layers, kv_heads, capacity, head_dim) are written at those positions; attention sees the first
+    `bucket` of them. No shape and no address depends on a number that changes between calls.
+    """
+    shape, width = network.shape, token_ids.shape[0]
+    positions = start + torch.arange(width, device=token_ids.device)  # (q,)
+    cos = network.cos.index_select(0, positions)[:, None]  # (q, 1, head_dim)
+    sin = network.sin.index_select(0, positions)[:, None]
+    group = shape.heads // shape.kv_heads
+    future = torch.arange(bucket, device=token_ids.device) > positions[:, None]  # (q, bucket)
+    mask = torch.zeros(width, bucket, dtype=network.dtype, device=token_ids.device).masked_fill_(future, float("-inf"))
+    # Queries that share a key-value head become rows of one product: row token * group + head within the group.
+    mask = mask[:, None].expand(-1, group, -1).reshape(1, 1, width * group, bucket)
+    x = network.embed(token_ids)  # (q, hidden)
+    for index, layer in enumerate(network.layers):
+        h = F.rms_norm(x, (shape.hidden,), layer.input_norm, shape.eps)
+        qkv = layer.qkv(h).view(width, shape.heads + 2 * shape.kv_heads, shape.head_dim)
+        rotated, new_values = qkv[:, : shape.heads + shape.kv_heads], qkv[:, shape.heads + shape.kv_heads :]
+        if layer.q_norm is not None:
+            queries = F.rms_norm(rotated[:, : shape.heads], (shape.head_dim,), layer.q_norm, shape.eps)
+            rotated = torch.cat([queries, F.rms_norm(rotated[:, shape.heads :], (shape.head_dim,), layer.k_norm, shape.eps)], dim=1)
+        rotated = torch.addcmul(rotated * cos, rotated.roll(shape.head_dim // 2, -1), sin)
+        keys[index].index_copy_(1, positions, rotated[:, shape.heads :].transpose(0, 1))
+        values[index].index_copy_(1, positions, new_values.transpose(0, 1))
+        queries = rotated[:, : shape.heads].unflatten(1, (shape.kv_heads, group)).transpose(0, 1)  # (kv_heads, q, group, head_dim)
+        queries = queries.reshape(1, shape.kv_heads, width * group, shape.head_dim)
+        attended = F.scaled_dot_product_attention(queries, keys[index, None, :, :bucket], values[index, None, :, :bucket], attn_mask=mask)
+        attended = attended.view(shape.kv_heads, width, group, shape.head_dim).transpose(0, 1)  # (q, kv_heads, group, head_dim)
+        x = x + layer.out(attended.reshape(width, shape.heads * shape.head_dim))
+        h = F.rms_norm(x, (shape.hidden,), layer.post_norm, shape.eps)
+        gate, up = layer.gate_up(h).chunk(2, dim=-1)
+        x = x + layer.down(F.silu(gate) * up)
+    return network.head(F.rms_norm(x, (shape.hidden,), network.final_norm, shape.eps))
