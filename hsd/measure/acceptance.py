@@ -65,6 +65,7 @@ def trace_text(
             }
             for name, chances in likelihood.items()
         },
+        prompt_tokens=len(prompt_ids),
     )
 
 

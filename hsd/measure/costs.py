@@ -1,9 +1,10 @@
-"""Seconds of one pass of every model, by width: warm, interleaved over models against drift."""
+"""Seconds of one pass of every model, by width and by context length: warmed up, interleaved over models against drift."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 
@@ -12,8 +13,16 @@ from hsd.measure.intervals import median_estimate
 from hsd.models.network import Cache, Network, Proposer
 from hsd.records import Estimate, Progress, Report, Sampling, ShouldStop
 
-NARROW = 0.02  # half width of the interval, relative to the median, at which more samples change nothing
+NARROW = 0.02  # half width of the interval, relative to the median, beyond which more samples change nothing
 _LEAST_SAMPLES = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Seconds of a pass by model and width; a proposer has the cost of one call, at width 0."""
+
+    by_width: dict[str, dict[int, Estimate]]  # at the mean context
+    by_context: dict[str, dict[int, dict[int, Estimate]]]  # [model][context tokens][width], at other lengths
 
 
 def measure_costs(
@@ -26,39 +35,56 @@ def measure_costs(
     budget_s: float,
     report: Report,
     should_stop: ShouldStop,
-) -> dict[str, dict[int, Estimate]]:
-    """`cost_s[model][width]`: the forward pass over `width` new tokens after `context_tokens`, and the choice of a token
-    from each of its rows, as a round of the engine pays it. A proposer has the cost of one call, at width 0.
+    contexts: Sequence[int] = (),
+    context_widths: Sequence[int] = (),
+    between: Callable[[], None] = lambda: None,
+    narrow: float = NARROW,
+) -> Costs:
+    """The forward pass over `width` new tokens after `context_tokens`, and the choice of a token from each of its rows, as
+    a round of the engine pays it; at the other lengths `contexts` for the fewer `context_widths`.
 
-    Every sweep times each model at each width once, so that a drift of the machine falls on all alike. Sweeps go on
-    until every interval is within 2 % of its median or the budget ends; what is left when stopped is returned.
+    Every sweep times each model at each width once, so that a drift of the machine falls on all alike; after each sweep `between`
+    is called. (Passes in a row of one model and passes that take turns were timed side by side: their medians differ by less than
+    their intervals, so they are not told apart.) Sweeps go on until every median at the mean context has a 95 % interval within
+    `narrow` of it on either side, from 7 samples at least, or the budget ends; what is left when stopped is returned.
     """
     transforms = Transforms(sampling)
-    caches = {name: _warm(model, token_ids, context_tokens, max(widths)) for name, model in networks.items() if isinstance(model, Network)}
-    samples: dict[tuple[str, int], list[float]] = {}
+    plan = {context_tokens: tuple(widths), **{context: tuple(context_widths) for context in contexts if context != context_tokens}}
+    caches = {
+        (name, context): _warm(model, token_ids, context, max(chosen))
+        for name, model in networks.items()
+        if isinstance(model, Network)
+        for context, chosen in plan.items()
+        if chosen
+    }
+    samples: dict[tuple[str, int, int], list[float]] = {}  # (model, context, width)
     started = time.perf_counter()
     while not should_stop():
-        for width in widths:
-            for name, cache in caches.items():
-                seconds = _time_pass(networks[name], cache, token_ids, context_tokens, width, transforms)
-                samples.setdefault((name, width), []).append(seconds)
+        for context, chosen in plan.items():
+            for width in chosen:
+                for name in (name for name, at in caches if at == context):
+                    seconds = _time_pass(networks[name], caches[name, context], token_ids, context, width, transforms)
+                    samples.setdefault((name, context, width), []).append(seconds)
         for name, model in networks.items():
             if not isinstance(model, Network):
-                samples.setdefault((name, 0), []).extend(_time_calls(model, token_ids))
+                samples.setdefault((name, context_tokens, 0), []).extend(_time_calls(model, token_ids))
+        between()
         spent = time.perf_counter() - started
-        estimates = {key: median_estimate(values) for key, values in samples.items()}
-        narrow = sum(_is_narrow(estimate) for estimate in estimates.values())
-        report(Progress("cost", narrow, len(estimates), max(0.0, budget_s - spent), f"{narrow} of {len(estimates)} costs known to 2 %"))
-        if spent > budget_s or narrow == len(estimates):
+        estimates = [median_estimate(values) for (_, context, _), values in samples.items() if context == context_tokens]
+        known = sum(_is_narrow(estimate, narrow) for estimate in estimates)
+        left = max(0.0, budget_s - spent) if budget_s < float("inf") else None
+        report(Progress("cost", known, len(estimates), left, f"{known} of {len(estimates)} costs known to {narrow:.0%}"))
+        if spent > budget_s or known == len(estimates):
             break
-    cost_s: dict[str, dict[int, Estimate]] = {name: {} for name in networks}
-    for (name, width), values in samples.items():
-        cost_s[name][width] = median_estimate(values)
-    return cost_s
+    found = Costs({name: {} for name in networks}, {})
+    for (name, context, width), values in samples.items():
+        rows = found.by_width if context == context_tokens else found.by_context.setdefault(name, {})
+        rows.setdefault(name if context == context_tokens else context, {})[width] = median_estimate(values)
+    return found
 
 
-def _is_narrow(estimate: Estimate) -> bool:
-    return estimate.samples >= _LEAST_SAMPLES and estimate.high - estimate.low <= 2 * NARROW * estimate.median
+def _is_narrow(estimate: Estimate, narrow: float) -> bool:
+    return estimate.samples >= _LEAST_SAMPLES and estimate.high - estimate.low <= 2 * narrow * estimate.median
 
 
 def _warm(network: Network, token_ids: Sequence[int], context_tokens: int, widest: int) -> Cache:

@@ -35,6 +35,7 @@ class Trace:
 
     `accept[draft][verifier][t]` is Σ_v min(p_draft, p_verifier) at position t (greedy: 1.0 where the argmaxes agree).
     `proposals[draft][verifier][t] = (drafted, accepted)` for drafts of variable length.
+    `prompt_tokens` is the context before position 0; None in files that do not tell.
     """
 
     prompt_id: str
@@ -42,6 +43,7 @@ class Trace:
     tokens: int
     accept: dict[str, dict[str, tuple[float, ...]]]
     proposals: dict[str, dict[str, tuple[tuple[int, int], ...]]]
+    prompt_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,19 +55,25 @@ class PromptSetInfo:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """Everything the planner needs. Models run smallest first; the last one is the target."""
+    """Everything the planner needs. Models run smallest first; the last one is the target.
+
+    The overheads are what a running hierarchy takes beside the passes of its models.
+    """
 
     models: tuple[str, ...]
     cost_s: dict[str, dict[int, Estimate]]  # [model][width], seconds of one forward pass; a proposer: [name][0], seconds per call
     acceptance: dict[str, dict[str, Acceptance]]  # [draft][verifier], draft before verifier in `models`
     block_gains: dict[str, dict[str, tuple[BlockGain, ...]]]  # only drafts of variable length
-    overhead_s: float  # seconds per target round outside of forward passes
-    context_tokens: int  # context length at which the costs were measured
+    overhead_s: float  # seconds per target round outside of the rounds of the models
+    context_tokens: int  # mean context length, at which the costs were measured
     sampling: Sampling
     prompts: PromptSetInfo
     environment: Environment
     memory_bytes: dict[str, int]
     traces: tuple[Trace, ...] = field(default=())
+    context_cost_s: dict[str, dict[int, dict[int, Estimate]]] = field(default_factory=dict)  # [model][context tokens][width]
+    token_overhead_s: float = 0.0  # seconds per committed token outside of the rounds of the models
+    round_overhead_s: dict[str, float] = field(default_factory=dict)  # seconds that a round of a model takes beside its pass or call
 
     @property
     def target(self) -> str:
@@ -73,7 +81,10 @@ class Measurement:
 
     def to_json(self) -> dict[str, Any]:
         data = asdict(self)
-        data["cost_s"] = {model: {str(width): asdict(cost) for width, cost in costs.items()} for model, costs in self.cost_s.items()}
+        data["cost_s"] = _write_costs(self.cost_s)
+        data["context_cost_s"] = {
+            model: {str(context): costs for context, costs in _write_costs(rows).items()} for model, rows in self.context_cost_s.items()
+        }
         return {"schema": SCHEMA, "kind": "measurement", **data}
 
     @classmethod
@@ -93,20 +104,16 @@ class Measurement:
         models = tuple(data["models"])
         if not models or not all(isinstance(name, str) for name in models) or len(set(models)) < len(models):
             raise BadInput("“models” must list distinct model names, the target last.")
-        cost_s = {
-            model: {int(width): read_fields(Estimate, cost, f"cost_s of {model}") for width, cost in costs.items()}
-            for model, costs in data["cost_s"].items()
-        }
+        cost_s = {model: _read_costs(model, costs) for model, costs in data["cost_s"].items()}
         for model in models:
             if not cost_s.get(model):
                 raise BadInput(f"No cost was measured for {model}; measure again.")
-        for model, costs in cost_s.items():
-            for width, cost in costs.items():
-                where = f"The cost of {model} at width {width} is {cost.median}"
-                if width < 0 or not 0 <= cost.low <= cost.median <= cost.high < float("inf"):
-                    raise BadInput(
-                        f"{where} ({cost.low} to {cost.high}); a cost is a number of seconds within its interval. Measure again."
-                    )
+        context_cost_s = {
+            model: {int(context): _read_costs(model, costs) for context, costs in rows.items()}
+            for model, rows in data.get("context_cost_s", {}).items()
+        }
+        if any(context < 0 for rows in context_cost_s.values() for context in rows):
+            raise BadInput("A cost was measured at a negative context length; that cannot be. Measure again.")
         acceptance = {
             draft: {verifier: read_fields(Acceptance, value, f"acceptance of {draft} at {verifier}") for verifier, value in row.items()}
             for draft, row in data["acceptance"].items()
@@ -128,9 +135,7 @@ class Measurement:
                             f"A block of {draft} at {verifier} has {gain.accepted} of {gain.drafted} tokens accepted, {gain.count} times"
                         )
                         raise BadInput(f"{where}; that cannot be. Measure again.")
-        overhead_s, context_tokens = float(data["overhead_s"]), data["context_tokens"]
-        if not 0 <= overhead_s < float("inf"):
-            raise BadInput(f"The overhead per target round is {overhead_s}; it is a number of seconds, 0 or more. Measure again.")
+        overhead_s, context_tokens = _overhead(data["overhead_s"], "target round"), data["context_tokens"]
         if isinstance(context_tokens, bool) or not isinstance(context_tokens, int) or context_tokens < 0:
             raise BadInput(f"“context_tokens” is {context_tokens!r}; it is a whole number, 0 or more. Measure again.")
         return cls(
@@ -145,7 +150,32 @@ class Measurement:
             environment=read_fields(Environment, data["environment"], "“environment”"),
             memory_bytes={str(name): int(size) for name, size in data["memory_bytes"].items()},
             traces=tuple(_read_trace(trace) for trace in data.get("traces", ())),
+            context_cost_s=context_cost_s,
+            token_overhead_s=_overhead(data.get("token_overhead_s", 0.0), "committed token"),
+            round_overhead_s={
+                str(model): _overhead(seconds, f"round of {model}") for model, seconds in data.get("round_overhead_s", {}).items()
+            },
         )
+
+
+def _write_costs(rows: dict[Any, dict[int, Estimate]]) -> dict[Any, dict[str, Any]]:
+    return {key: {str(width): asdict(cost) for width, cost in costs.items()} for key, costs in rows.items()}
+
+
+def _read_costs(model: str, costs: dict[str, Any]) -> dict[int, Estimate]:
+    found = {int(width): read_fields(Estimate, cost, f"cost_s of {model}") for width, cost in costs.items()}
+    for width, cost in found.items():
+        if width < 0 or not 0 <= cost.low <= cost.median <= cost.high < float("inf"):
+            where = f"The cost of {model} at width {width} is {cost.median} ({cost.low} to {cost.high})"
+            raise BadInput(f"{where}; a cost is a number of seconds within its interval. Measure again.")
+    return found
+
+
+def _overhead(value: Any, of: str) -> float:
+    seconds = float(value)
+    if not 0 <= seconds < float("inf"):
+        raise BadInput(f"The overhead per {of} is {seconds}; it is a number of seconds, 0 or more. Measure again.")
+    return seconds
 
 
 def _read_trace(data: Any) -> Trace:
@@ -155,6 +185,7 @@ def _read_trace(data: Any) -> Trace:
         tokens=int(data["tokens"]),
         accept={d: {v: tuple(map(float, values)) for v, values in row.items()} for d, row in data["accept"].items()},
         proposals={d: {v: tuple((int(n), int(a)) for n, a in pairs) for v, pairs in row.items()} for d, row in data["proposals"].items()},
+        prompt_tokens=_tokens(data.get("prompt_tokens")),
     )
     rates = [values for row in trace.accept.values() for values in row.values()]
     blocks = [pairs for row in trace.proposals.values() for pairs in row.values()]
@@ -165,3 +196,9 @@ def _read_trace(data: Any) -> Trace:
             f"The record of prompt {trace.prompt_id} does not hold one value for each of its {trace.tokens} tokens; measure again."
         )
     return trace
+
+
+def _tokens(value: Any) -> int | None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+        raise BadInput(f"“prompt_tokens” of a trace is {value!r}; it is a whole number, 0 or more. Measure again.")
+    return value

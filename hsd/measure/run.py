@@ -9,14 +9,15 @@ from itertools import combinations
 
 from hsd.errors import BadInput, Cancelled, LevelFault
 from hsd.generate.engine import generate
-from hsd.generate.events import EndEvent, RoundEvent
+from hsd.generate.events import EndEvent
 from hsd.generate.prompt import encode_prompt
 from hsd.generate.sampling import Transforms
 from hsd.measure.acceptance import block_gains, trace_text
-from hsd.measure.costs import measure_costs
+from hsd.measure.costs import Costs, measure_costs
 from hsd.measure.intervals import acceptance_estimate
 from hsd.measure.prompts import Prompt, PromptSet
 from hsd.measure.record import Measurement, Trace
+from hsd.measure.rehearsal import Overheads, Rehearsal
 from hsd.models.network import Network
 from hsd.pick.registry import ModelSet
 from hsd.records import GREEDY, Estimate, Hierarchy, Level, Progress, Report, Sampling, ShouldStop
@@ -29,11 +30,21 @@ class Effort:
     prompts: int
     max_new_tokens: int
     cost_budget_s: float
-    widths: tuple[int, ...]
+    widths: tuple[int, ...]  # at the mean context
+    context_widths: tuple[int, ...] = ()  # at the shortest and the longest context
 
 
-QUICK = Effort(prompts=16, max_new_tokens=64, cost_budget_s=35.0, widths=(1, 2, 3, 4, 6, 8, 12, 17, 25))
-THOROUGH = Effort(prompts=40, max_new_tokens=128, cost_budget_s=180.0, widths=(*range(1, 10), 12, 15, 17, 21, 25, 33))
+# Kernels work on groups of rows, so that a pass of five tokens may cost as much as one of eight: narrow widths are all measured.
+QUICK = Effort(prompts=16, max_new_tokens=64, cost_budget_s=35.0, widths=(*range(1, 10), 12, 17, 25), context_widths=(1, 4, 25))
+THOROUGH = Effort(
+    prompts=40,
+    max_new_tokens=128,
+    cost_budget_s=180.0,
+    widths=(*range(1, 18), 19, 21, 25, 29, 33),
+    context_widths=(1, 2, 4, 8, 16, 33),
+)
+_REHEARSED = 4  # prompts
+_SPAN = 64  # contexts that differ by fewer tokens cost the same
 
 
 def measure(
@@ -54,13 +65,18 @@ def measure(
     effort = THOROUGH if thorough else QUICK
     chosen = prompts.spread(effort.prompts)
     encoded = [(prompt, _encode(models, prompt, effort.max_new_tokens)) for prompt in chosen]
-    # A pass costs more by a constant for each token of context, so that costs at the mean context are the mean costs.
-    context_tokens = sum(len(ids) for _, ids in encoded) // len(encoded) + effort.max_new_tokens // 2
+    lengths = [len(ids) for _, ids in encoded]
+    context_tokens = sum(lengths) // len(lengths) + effort.max_new_tokens // 2
+    ends = [min(lengths), max(lengths) + effort.max_new_tokens]
+    contexts = [length for length in ends if abs(length - context_tokens) >= _SPAN]
     filler = [token_id for _, ids in encoded for token_id in ids]
-    longest = context_tokens + max(effort.widths)
+    longest = max(ends) + max(effort.widths)
     filler = (filler * (longest // len(filler) + 1))[:longest]
-    cost_s = measure_costs(
-        models.networks,
+    # Rehearsed at the contexts of the timed passes, whose seconds are taken off.
+    near = sorted((ids for _, ids in encoded), key=lambda ids: abs(len(ids) + effort.max_new_tokens // 2 - context_tokens))
+    rehearsal = Rehearsal(models, near[:_REHEARSED], sampling, effort.max_new_tokens)
+    costs = measure_costs(
+        {name: models.networks[name] for name in sorted(models.networks, key=lambda name: name == models.target)},
         filler,
         context_tokens=context_tokens,
         widths=effort.widths,
@@ -68,25 +84,27 @@ def measure(
         budget_s=effort.cost_budget_s,
         report=report,
         should_stop=should_stop,
+        contexts=contexts,
+        context_widths=effort.context_widths,
+        between=rehearsal,
     )
     if should_stop():
         raise Cancelled("Stopped before anything was complete; nothing was kept. Start the measurement again when you like.")
-    order = _smallest_first(models, cost_s)
+    overheads = rehearsal.overheads(costs)
+    order = _smallest_first(models, costs.by_width)
     networks = {name: models.networks[name] for name in order}
     transforms = Transforms(sampling)
     traces: list[Trace] = []
-    overheads: list[tuple[float, int]] = []
     measurement: Measurement | None = None
     started = time.perf_counter()
     for position, (prompt, prompt_ids) in enumerate(encoded):
         left = (time.perf_counter() - started) / position * (len(encoded) - position) if position else None
         report(Progress("acceptance", position, len(encoded), left, f"prompt {position + 1} of {len(encoded)} ({prompt.category})"))
-        response_ids, overhead = _target_text(models, prompt_ids, sampling, effort.max_new_tokens, should_stop)
+        response_ids = _target_text(models, prompt_ids, sampling, effort.max_new_tokens, should_stop)
         if should_stop():
             break
-        overheads.append(overhead)
         traces.append(trace_text(networks, prompt.id, prompt.category, prompt_ids, response_ids, transforms, sampling.seed))
-        measurement = _assemble(models, order, cost_s, traces, overheads, context_tokens, sampling, chosen)
+        measurement = _assemble(models, order, costs, overheads, traces, context_tokens, sampling, chosen)
         on_partial(measurement)
     if measurement is None:
         raise Cancelled("Stopped before the first prompt was complete; nothing was kept. Start the measurement again when you like.")
@@ -115,30 +133,24 @@ def _smallest_first(models: ModelSet, cost_s: dict[str, dict[int, Estimate]]) ->
     return (*drafts, models.target)
 
 
-def _target_text(
-    models: ModelSet, prompt_ids: list[int], sampling: Sampling, max_new_tokens: int, should_stop: ShouldStop
-) -> tuple[list[int], tuple[float, int]]:
-    """The target's own continuation, and (seconds outside of its passes, rounds)."""
-    inside, rounds = 0.0, 0
+def _target_text(models: ModelSet, prompt_ids: list[int], sampling: Sampling, max_new_tokens: int, should_stop: ShouldStop) -> list[int]:
+    """The target's own continuation."""
     alone = Hierarchy((Level(models.target),))
     for event in generate(models, alone, prompt_ids, sampling=sampling, max_new_tokens=max_new_tokens, should_stop=should_stop):
         match event:
-            case RoundEvent():
-                inside += event.seconds
-                rounds += 1
             case EndEvent(reason="target_fault"):
                 raise LevelFault(event.message)
             case EndEvent():
-                return list(event.token_ids), (event.decode_s - inside, rounds)
+                return list(event.token_ids)
     raise AssertionError("a generation ends with an EndEvent")
 
 
 def _assemble(
     models: ModelSet,
     order: tuple[str, ...],
-    cost_s: dict[str, dict[int, Estimate]],
+    costs: Costs,
+    overheads: Overheads,
     traces: list[Trace],
-    overheads: list[tuple[float, int]],
     context_tokens: int,
     sampling: Sampling,
     prompts: PromptSet,
@@ -157,14 +169,17 @@ def _assemble(
                 acceptance[draft][verifier] = acceptance_estimate(firsts)
     return Measurement(
         models=order,
-        cost_s={name: cost_s[name] for name in order},
+        cost_s={name: costs.by_width[name] for name in order},
         acceptance=acceptance,
         block_gains={draft: {verifier: block_gains(traces, draft, verifier) for verifier in verifiers} for draft in proposers},
-        overhead_s=sum(seconds for seconds, _ in overheads) / max(1, sum(rounds for _, rounds in overheads)),
+        overhead_s=overheads.target_round_s,
         context_tokens=context_tokens,
         sampling=sampling,
         prompts=prompts.info,
         environment=models.environment,
         memory_bytes=dict(models.memory_bytes),
         traces=tuple(traces),
+        context_cost_s=costs.by_context,
+        token_overhead_s=overheads.token_s,
+        round_overhead_s=overheads.round_s,
     )

@@ -43,7 +43,7 @@ def exact_latency(
     cases, drafts = thresholds.shape
     if drafts == 0:
         alone = np.full((cases, 1), problem.cost_s[chain[0], 1])
-        return Latency(alone, np.full(cases, problem.overhead_s))
+        return Latency(alone, np.full(cases, problem.overhead_s + problem.token_overhead_s))
     if alphas is None:
         alphas = np.tile([problem.alpha[i, j] for i, j in pairwise(chain)], (cases, 1))
     block, gain, seconds = _bottom(problem, chain, thresholds[:, 0], alphas[:, 0], joint)
@@ -56,7 +56,7 @@ def exact_latency(
         seconds *= rounds[:, None]  # Wald's identity
         gain = gain_of_blocks(alphas[:, level], block)
     tokens = mean(gain)
-    return Latency(seconds / tokens[:, None], problem.overhead_s / tokens)
+    return Latency(seconds / tokens[:, None], problem.overhead_s / tokens + problem.token_overhead_s)
 
 
 def _bottom(

@@ -44,7 +44,9 @@ class Predictor:
         """Seconds per token under the model that ranks."""
         if self.positions is None:
             return float(exact_latency(self.problem, chain, _one_case(thresholds)).total[0])
-        shares, overhead = replay(self.positions, self.problem, chain, thresholds).per_token(self.problem.overhead_s)
+        shares, overhead = replay(self.positions, self.problem, chain, thresholds).per_token(
+            self.problem.overhead_s, self.problem.token_overhead_s
+        )
         return float(shares.sum()) + overhead
 
     def predict(self, hierarchy: Hierarchy) -> Alternative:
@@ -63,7 +65,7 @@ class Predictor:
             low, high = exact_interval(self.measurement, problem, chain, thresholds)
         else:
             replayed = replay(self.positions, problem, chain, thresholds)
-            shares, overhead = replayed.per_token(problem.overhead_s)
+            shares, overhead = replayed.per_token(problem.overhead_s, problem.token_overhead_s)
             traced = float(shares.sum()) + overhead
             low, high = trace_interval(self.measurement, problem, chain, replayed)
         best = float(exact.total[0]) if traced is None else traced

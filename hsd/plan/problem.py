@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from hsd.errors import BadInput
 from hsd.measure.record import BlockGain, Measurement
+from hsd.plan.context import by_context, mean_extra
 from hsd.plan.costs import call_cost, cost_table
 from hsd.plan.gains import every_threshold, histogram, histograms_along
 from hsd.records import Hierarchy
@@ -22,7 +23,10 @@ LARGEST_THRESHOLD = 256  # tables grow with its square
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What planning needs to know; models are numbered as in the measurement, the target is the last."""
+    """What planning needs to know; models are numbered as in the measurement, the target is the last.
+
+    The seconds of a pass or a call hold all of the round that it makes, at the contexts of the recorded texts on average.
+    """
 
     models: tuple[str, ...]
     cost_s: Array  # (M, W+1) seconds of a pass by width; for a proposer the row is NaN
@@ -32,6 +36,9 @@ class Problem:
     gains: dict[tuple[int, int], Array]  # (L, N+1, N+1) of a proposer at a verifier: (drafted, accepted) by threshold
     overhead_s: float  # per target round
     memory_bytes: tuple[int | None, ...]
+    token_overhead_s: float = 0.0  # per committed token
+    contexts: tuple[int, ...] = (0,)  # ascending
+    context_s: Array | None = None  # (C, M, W+1) what a pass costs more at each of the contexts; None: the same at all
 
     @property
     def target(self) -> int:
@@ -97,17 +104,23 @@ def from_measurement(measurement: Measurement, widest: int) -> Problem:
     for i, name in enumerate(models):
         if not measurement.cost_s.get(name):
             raise BadInput(f"No cost was measured for {name}; measure again.")
+        beside = measurement.round_overhead_s.get(name, 0.0)
         if proposer[i]:
-            call_s[i] = call_cost(name, measurement.cost_s[name])
+            call_s[i] = call_cost(name, measurement.cost_s[name]) + beside
         else:
-            cost_s[i] = cost_table(name, measurement.cost_s[name], widest)
+            cost_s[i] = cost_table(name, measurement.cost_s[name], widest) + beside
     if not (cost_s[-1, 1:] > 0).all():
         raise BadInput(f"The cost of {models[-1]} is 0; a pass of the target takes time. Measure again.")
     if not 0 <= measurement.overhead_s < float("inf"):
         raise BadInput(f"The overhead per target round is {measurement.overhead_s}; it is a number of seconds, 0 or more.")
     memory = tuple(measurement.memory_bytes.get(name) for name in models)
     alpha, gains = _acceptance(measurement, proposer)
-    return Problem(models, cost_s, call_s, proposer, alpha, gains, measurement.overhead_s, memory)
+    contexts, context_s = by_context(measurement, widest)
+    if context_s is not None:
+        mean = mean_extra(measurement, contexts, context_s)
+        cost_s, context_s = cost_s + mean, context_s - mean
+    overheads = measurement.overhead_s, memory, measurement.token_overhead_s
+    return Problem(models, cost_s, call_s, proposer, alpha, gains, *overheads, contexts, context_s)
 
 
 def require_pairs(problem: Problem) -> None:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from hsd.errors import BadInput
 from hsd.measure.record import Measurement
+from hsd.plan.context import segments
 from hsd.plan.problem import Array, Problem
 
 Ints = NDArray[np.int64]
@@ -41,11 +42,20 @@ class Positions:
     prompts: int
     run: dict[tuple[int, int], Ints]  # [draft, verifier]: (P,) accepted tokens in a row from here, at most to the end
     offers: dict[tuple[int, int], tuple[Ints, Ints]]  # [proposer, verifier]: drafted (P,) and accepted (P,)
+    below: Ints  # (P,) the measured context below each position's own
+    share: Array  # (P,) how far that lies towards the next one
     blocks: dict[tuple[object, ...], Blocks] = field(default_factory=dict)  # replayed lower levels, reused by hierarchies that share them
 
     @property
     def count(self) -> int:
         return self.room.size
+
+    def extra(self, problem: Problem, model: int, width: Ints | int) -> Array | float:
+        """Seconds (P,) that a pass of `width` tokens costs at each position beyond its mean."""
+        if problem.context_s is None:
+            return 0.0
+        table = problem.context_s[:, model]
+        return table[self.below, width] * (1 - self.share) + table[self.below + 1, width] * self.share
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +76,10 @@ class Replayed:
     rounds: Array  # (prompts,) target rounds
     tokens: Array  # (prompts,) committed
 
-    def per_token(self, overhead_s: float) -> tuple[Array, float]:
-        """Seconds per token by level (K+1,), and those outside of forward passes."""
+    def per_token(self, overhead_s: float, token_overhead_s: float = 0.0) -> tuple[Array, float]:
+        """Seconds per token by level (K+1,), and those outside of the levels' rounds."""
         tokens = self.tokens.sum()
-        return self.seconds.sum(axis=0) / tokens, overhead_s * float(self.rounds.sum() / tokens)
+        return self.seconds.sum(axis=0) / tokens, overhead_s * float(self.rounds.sum() / tokens) + token_overhead_s
 
 
 def covers(measurement: Measurement) -> bool:
@@ -107,14 +117,18 @@ def load(measurement: Measurement, problem: Problem) -> Positions | None:
         pair = np.concatenate([np.asarray(trace.proposals[models[i]][models[j]], np.int64).reshape(-1, 2) for trace in traces] * draws)
         offers[i, j] = (pair[:, 0], pair[:, 1])
     room = np.concatenate([np.arange(n, 0, -1) for n in lengths])
-    return Positions(room, texts, len(traces), run, offers)
+    begins_at = [trace.prompt_tokens or 0 for trace in traces] * draws
+    places = np.concatenate([begin + np.arange(n) for begin, n in zip(begins_at, lengths, strict=True)])
+    return Positions(room, texts, len(traces), run, offers, *segments(problem.contexts, places))
 
 
 def replay(positions: Positions, problem: Problem, chain: Sequence[int], thresholds: Sequence[int]) -> Replayed:
     """Decode every recorded text with `chain` (smallest first, target last) and `thresholds`, and add up seconds and tokens."""
     if len(chain) == 1:
-        rounds = np.bincount([prompt for _, _, prompt in positions.texts], [n for _, n, _ in positions.texts])
-        return Replayed(rounds[:, None] * problem.cost_s[chain[0], 1], rounds, rounds)
+        owners, lengths = [prompt for _, _, prompt in positions.texts], [n for _, n, _ in positions.texts]
+        rounds = np.bincount(owners, lengths)
+        seconds = problem.cost_s[chain[0], 1] + positions.extra(problem, chain[0], 1) * np.ones(positions.count)
+        return Replayed(np.bincount(np.repeat(owners, lengths), seconds)[:, None], rounds, rounds)
     below = _hand_up(positions, problem, tuple(chain[:-1]), tuple(thresholds), 1)
     one = _Round(positions, problem, chain, below)
     after = one.after.tolist()
@@ -146,7 +160,8 @@ class _Round:
         self.after = np.arange(positions.count) + self.gain
         self.cached = np.minimum(below.cached, accepted)  # a rejection crops the caches below
         self.lag = self.gain - self.cached  # what the next pass of each lower level must feed before drafting goes on, at least 1
-        self.verify_s = self.costs[-1][below.count + 1]
+        width = below.count + 1
+        self.verify_s = self.costs[-1][width] + positions.extra(problem, chain[-1], width)
 
     def seconds(self, here: Ints, before: Ints) -> Array:
         """Seconds by level (levels, N) of rounds at `here` that follow rounds at `before` (−1: none, nothing to catch up)."""
@@ -182,7 +197,8 @@ def _bottom(positions: Positions, problem: Problem, chain: tuple[int, ...], thre
         never = np.full((1, positions.count), NO_PASS)
         return Blocks(np.minimum(offered, goal), (problem.call_s[model] * (goal > 0))[None], np.zeros_like(never), never)
     first = np.where(goal > 0, 0, NO_PASS)
-    return Blocks(goal, (goal * problem.cost_s[model, 1])[None], np.maximum(goal - 1, 0)[None], first[None])
+    seconds = goal * (problem.cost_s[model, 1] + positions.extra(problem, model, 1))
+    return Blocks(goal, seconds[None], np.maximum(goal - 1, 0)[None], first[None])
 
 
 def _level(positions: Positions, problem: Problem, chain: tuple[int, ...], thresholds: tuple[int, ...], above: int, goal: Ints) -> Blocks:

@@ -51,7 +51,7 @@ def trace_interval(
     weights = random.multinomial(prompts, np.full(prompts, 1 / prompts), draws)
     factors = _cost_factors(measurement, problem, chain, random, draws)
     seconds = ((weights @ replayed.seconds) * factors).sum(axis=1) + problem.overhead_s * (weights @ replayed.rounds)
-    return _interval(seconds / (weights @ replayed.tokens))
+    return _interval(seconds / (weights @ replayed.tokens) + problem.token_overhead_s)
 
 
 def _cost_factors(measurement: Measurement, problem: Problem, chain: Sequence[int], random: np.random.Generator, draws: int) -> Array:

@@ -19,13 +19,13 @@ def what_if(
 
     A changed acceptance takes the recorded agreements away, since they no longer fit: plans are then ranked by the exact expression.
     """
-    costs = dict(measurement.cost_s)
+    changed = measurement
     for model, factor in (cost_factors or {}).items():
         if model not in measurement.models:
             raise BadInput(f"{model} was not measured; measured are {', '.join(measurement.models)}.")
         if not 0 <= factor < float("inf"):
             raise BadInput(f"The cost of {model} times {factor} is no cost; give a factor of 0 or more.")
-        costs[model] = {width: _scaled(cost, factor) for width, cost in costs[model].items()}
+        changed = scaled(changed, model, factor)
     rows = {draft: dict(row) for draft, row in measurement.acceptance.items()}
     for (draft, verifier), rate in (acceptance or {}).items():
         if verifier not in rows.get(draft, {}):
@@ -33,7 +33,7 @@ def what_if(
         if not 0 <= rate <= 1:
             raise BadInput(f"The acceptance of {draft} at {verifier} is {rate}; it must lie between 0 and 1.")
         rows[draft][verifier] = Acceptance(rate, rate, rate, 0, 0)
-    changed = replace(measurement, cost_s=costs, acceptance=rows)
+    changed = replace(changed, acceptance=rows)
     return without_agreements(changed) if acceptance else changed
 
 
@@ -43,6 +43,22 @@ def without_agreements(measurement: Measurement) -> Measurement:
     What a lookup offered stays: its rounds along the text are needed by that expression too.
     """
     return replace(measurement, traces=tuple(replace(trace, accept={}) for trace in measurement.traces))
+
+
+def scaled(measurement: Measurement, model: str, factor: float) -> Measurement:
+    """The measurement with every cost of a model times `factor`: at all widths and contexts."""
+
+    def times(costs: Mapping[int, Estimate]) -> dict[int, Estimate]:
+        return {width: _scaled(cost, factor) for width, cost in costs.items()}
+
+    by_context = measurement.context_cost_s
+    return replace(
+        measurement,
+        cost_s={**measurement.cost_s, model: times(measurement.cost_s[model])},
+        context_cost_s={**by_context, model: {context: times(row) for context, row in by_context[model].items()}}
+        if model in by_context
+        else by_context,
+    )
 
 
 def _scaled(cost: Estimate, factor: float) -> Estimate:

@@ -79,7 +79,12 @@ def clock(monkeypatch):
     return fake
 
 
-def run(networks, *, widths=(1, 4), budget_s=1e9, sampling=GREEDY, should_stop=lambda: False, reports=None):
+def run(networks, **options):
+    """Costs after passes of other models, at the mean context."""
+    return all_costs(networks, **options).by_width
+
+
+def all_costs(networks, *, widths=(1, 4), budget_s=1e9, sampling=GREEDY, should_stop=lambda: False, reports=None, **more):
     return measure_costs(
         networks,
         TOKENS,
@@ -89,6 +94,7 @@ def run(networks, *, widths=(1, 4), budget_s=1e9, sampling=GREEDY, should_stop=l
         budget_s=budget_s,
         report=(reports if reports is not None else []).append,
         should_stop=should_stop,
+        **more,
     )
 
 
@@ -130,6 +136,21 @@ def test_models_take_turns_at_every_width(clock):
     timed = [(name, width) for name, _, width, *_ in log[6:]]
     sweep = [(name, width) for width in (1, 4) for name in ("a", "b", "target")]
     assert timed == sweep * (len(timed) // 6)
+
+
+def test_other_contexts_are_timed_at_the_fewer_widths(clock):
+    log = []
+    network = FakeNetwork("target", clock, lambda width: 0.01 + 0.001 * log[-1][1], log)
+    found = all_costs({"target": network}, widths=(1, 2, 4), contexts=(5, CONTEXT, 30), context_widths=(1, 4))
+    assert {context: sorted(row) for context, row in found.by_context["target"].items()} == {5: [1, 4], 30: [1, 4]}
+    assert found.by_context["target"][30][4].median == pytest.approx(0.04)
+    assert found.by_width["target"][2].median == pytest.approx(0.01 + 0.001 * CONTEXT)
+
+
+def test_a_hierarchy_runs_on_between_the_sweeps(clock):
+    calls, log = [], []
+    found = all_costs({"target": FakeNetwork("target", clock, lambda width: 0.01, log)}, between=lambda: calls.append(len(log)))
+    assert len(calls) == found.by_width["target"][1].samples
 
 
 def test_a_drift_of_the_machine_falls_on_all_models_alike(clock):

@@ -26,6 +26,9 @@ MEASUREMENT = Measurement(
     prompts=PromptSetInfo("default", "0" * 64, 40),
     environment=Environment("cpu", "Test CPU", "bfloat16", "2.13.0", "5.24.0", "3.11.7", "2026-01-01T00:00:00+00:00"),
     memory_bytes={"target": 270_000_000, "draft": 70_000_000},
+    context_cost_s={"draft": {20: {1: COST}, 900: {1: COST}}, "target": {900: {4: COST}}},
+    token_overhead_s=2e-5,
+    round_overhead_s={"draft": 3e-5},
     traces=(
         Trace(
             "p1",
@@ -33,6 +36,7 @@ MEASUREMENT = Measurement(
             2,
             {"draft": {"target": (0.5, 1.0)}},
             {"prompt-lookup": {"draft": ((4, 3), (0, 0)), "target": ((2, 2), (1, 0))}},
+            prompt_tokens=250,
         ),
     ),
 )
@@ -47,6 +51,16 @@ def test_a_file_reads_back_as_it_was_written():
     bare = replace(MEASUREMENT, traces=())
     assert Measurement.from_json(json.loads(json.dumps(bare.to_json()))) == bare
     assert (written()["schema"], written()["kind"]) == (1, "measurement")
+
+
+def test_a_file_made_before_contexts_and_overheads_were_measured_still_loads():
+    data = written()
+    for field in ("context_cost_s", "token_overhead_s", "round_overhead_s"):
+        del data[field]
+    del data["traces"][0]["prompt_tokens"]
+    found = Measurement.from_json(data)
+    assert (found.context_cost_s, found.token_overhead_s, found.round_overhead_s) == ({}, 0.0, {})
+    assert found.traces[0].prompt_tokens is None and found.cost_s == MEASUREMENT.cost_s
 
 
 def test_a_file_without_traces_is_fine():
@@ -80,7 +94,8 @@ class GONE:
 
 
 ANYWHERE = list(paths(written()))
-OPTIONAL = {("traces",), ("environment", "kernels")}
+NEWER = {("context_cost_s",), ("token_overhead_s",), ("round_overhead_s",), ("traces", 0, "prompt_tokens")}  # files made before lack them
+OPTIONAL = {("traces",), ("environment", "kernels"), *NEWER}
 
 
 def sentence_of(data):
@@ -95,6 +110,7 @@ def fields_that_must_be_there():
     for path in ANYWHERE:
         holder_is_record = isinstance(path[-1], str) and path[0] not in ("memory_bytes",)
         in_map = (path[0] in ("acceptance", "block_gains") and len(path) in (2, 3)) or (path[0] == "cost_s" and len(path) == 3)
+        in_map = in_map or path[0] == "round_overhead_s" or (path[0] == "context_cost_s" and len(path) in (2, 3, 4))
         in_trace_map = path[0] == "traces" and len(path) > 3
         if holder_is_record and not in_map and not in_trace_map and path not in OPTIONAL and path[:-1] != ("sampling",):
             yield path
@@ -145,6 +161,11 @@ def test_no_value_anywhere_does_more_than_be_refused(value):
     (("acceptance", "draft", "target", "positions"), 4.5, "“positions” in acceptance of draft at target is float, expected int"),
     (("overhead_s",), float("nan"), "overhead"),
     (("overhead_s",), -1, "overhead"),
+    (("token_overhead_s",), -1, "overhead per committed token"),
+    (("round_overhead_s", "draft"), float("nan"), "overhead per round of draft"),
+    (("context_cost_s", "draft", "20", "1", "median"), -2, "cost of draft at width 1"),
+    (("context_cost_s", "draft", "-20"), {}, "negative context"),
+    (("traces", 0, "prompt_tokens"), -1, "prompt_tokens"),
     (("context_tokens",), float("inf"), "context_tokens"),
     (("sampling", "temperature"), -1, "temperature is -1"),
     (("sampling", "top_p"), float("nan"), "top_p is nan"),

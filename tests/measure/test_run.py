@@ -12,6 +12,7 @@ from tiny_models import LETTERS, SMALL_DRAFTS, model_set, small_set
 
 from hsd.errors import BadInput, Cancelled, LevelFault
 from hsd.measure import run
+from hsd.measure.costs import Costs
 from hsd.measure.prompts import Prompt, PromptSet
 from hsd.measure.record import Measurement
 from hsd.measure.run import Effort, measure
@@ -95,7 +96,7 @@ def fake_costs(networks, special):
     from hsd.measure.intervals import median_estimate
 
     first = lambda model: 1 if isinstance(model, Network) else 0  # noqa: E731
-    return {name: {first(model): median_estimate([special.get(name, 1.0)])} for name, model in networks.items()}
+    return Costs({name: {first(model): median_estimate([special.get(name, 1.0)])} for name, model in networks.items()}, {})
 
 
 def test_acceptance_is_the_mean_of_the_recorded_positions(models, prompts):
@@ -126,7 +127,9 @@ def test_costs_are_measured_at_the_mean_context_and_stay_within_the_texts(models
     found = measure(models, prompts)
     wanted = sum(len(text) for text in TEXTS[:3]) // 3 + EFFORT.max_new_tokens // 2
     assert seen["context_tokens"] == found.context_tokens == wanted
-    assert len(seen["token_ids"]) == wanted + max(EFFORT.widths)
+    lengths = [len(text) for text in TEXTS[:3]]
+    assert list(seen["contexts"]) == []  # texts of nearly one length cost the same
+    assert len(seen["token_ids"]) == max(lengths) + EFFORT.max_new_tokens + max(EFFORT.widths)
     assert set(seen["token_ids"]) <= {LETTERS.index(letter) for text in TEXTS for letter in text}
 
 

@@ -1,0 +1,79 @@
+"""What a running hierarchy takes beside its passes is learned from real generations, one target round at a time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tiny_models import small_set
+
+from hsd.measure import rehearsal as module
+from hsd.measure.costs import Costs
+from hsd.measure.rehearsal import Rehearsal, _split, _trimmed_mean
+from hsd.records import GREEDY, Estimate
+
+
+@pytest.fixture(scope="module")
+def models():
+    return small_set()
+
+
+def free(models, seconds=0.0):
+    """Passes and calls that take nothing, or as many seconds as told."""
+    row = {width: Estimate(seconds, seconds, seconds, 9) for width in (1, 40)}
+    names = models.networks
+    return Costs({name: row | {0: row[1]} for name in names}, {})
+
+
+def test_every_draft_gets_its_turn_and_every_round_is_seen(models):
+    rehearsal = Rehearsal(models, [[1, 2, 3], [4, 5, 6, 7]], GREEDY, 30)
+    for _ in range(40):
+        rehearsal()
+    assert {sample.model for sample in rehearsal.samples} == set(models.networks)
+    targets = [sample for sample in rehearsal.samples if sample.model == "target"]
+    assert len(targets) == len(rehearsal.loops) and all(seconds > 0 for *_, seconds in rehearsal.loops)
+    assert {tokens for tokens, *_ in rehearsal.loops} >= {1}
+    assert all(sample.seconds > 0 for sample in rehearsal.samples)
+
+
+def test_overheads_are_what_exceeds_the_passes(models):
+    rehearsal = Rehearsal(models, [[1, 2, 3]], GREEDY, 12)
+    for _ in range(30):
+        rehearsal()
+    free_passes = rehearsal.overheads(free(models))
+    assert all(seconds > 0 for seconds in free_passes.round_s.values())
+    dear = rehearsal.overheads(free(models, 9.0))  # passes that took longer than the rounds leave nothing but the loop
+    assert all(dear.round_s[name] <= free_passes.round_s[name] for name in dear.round_s) and dear.round_s["target"] == 0
+    assert free_passes.target_round_s + free_passes.token_s > 0
+
+
+def test_the_loop_is_split_into_rounds_tokens_and_drafts():
+    random = np.random.default_rng(0)
+    loops = []
+    for _ in range(60):
+        tokens, drafts = int(random.integers(1, 6)), int(random.integers(0, 5))
+        loops.append((tokens, drafts, 1e-4 + 3e-5 * tokens + 2e-5 * drafts + (0.1 if random.random() < 0.1 else 0)))
+    assert _split(loops) == pytest.approx((1e-4, 3e-5, 2e-5), rel=1e-3)  # interruptions do not count
+    assert _split([(1, 0, 2e-4)] * 5) == pytest.approx((2e-4, 0, 0))
+    assert _split([]) == (0, 0, 0)
+
+
+def test_a_part_of_the_loop_is_never_negative():
+    found = _split([(tokens, 4 - tokens, 1e-4 * (4 - tokens)) for tokens in (1, 2, 3)] * 4)
+    assert min(found) >= 0
+
+
+def test_interruptions_are_left_out_of_a_mean():
+    assert _trimmed_mean([1.0] * 18 + [100.0, -50.0]) == pytest.approx(1.0)
+    assert _trimmed_mean([]) == 0
+
+
+def test_a_fault_of_the_target_is_told(models, monkeypatch):
+    from hsd.errors import LevelFault
+    from hsd.generate.events import EndEvent
+
+    def broken(*args, **options):
+        yield EndEvent("target_fault", "", "", (), 0.0, 0.0, "no memory")
+
+    monkeypatch.setattr(module, "generate", broken)
+    with pytest.raises(LevelFault, match="no memory"):
+        Rehearsal(models, [[1, 2, 3]], GREEDY, 6)()
