@@ -24,7 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--sweep", action="store_true", help="predict and measure two dozen hierarchies on two kinds of prompts")
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder for the result as JSON")
     parser.add_argument("--methods", help=f"comma separated, of {', '.join(METHODS)} (default: all that are possible)")
-    parser.add_argument("--count", type=int, default=8, metavar="N", help="prompts to use (default: %(default)s)")
+    parser.add_argument("--count", type=int, metavar="N", help="prompts to use (default: 8; with --sweep 4 of each kind)")
+    parser.add_argument("--hierarchies", type=int, default=24, metavar="N", help="with --sweep: how many, fewer are quicker (default: 24)")
     parser.add_argument("--repeats", type=int, default=3, metavar="N", help="(default: %(default)s)")
     parser.add_argument("--max-new-tokens", type=int, default=64, metavar="N", help="(default: %(default)s)")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or mps (default: %(default)s)")
@@ -34,9 +35,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Run what was asked for, write it to --out, and return it."""
-    for name in ("count", "repeats", "max_new_tokens"):
-        if getattr(args, name) < 1:
+    for name in ("count", "hierarchies", "repeats", "max_new_tokens"):
+        if getattr(args, name) is not None and getattr(args, name) < 1:
             raise BadInput(f"--{name.replace('_', '-')} is {getattr(args, name)}; give at least 1.")
+    count = args.count or (4 if args.sweep else 8)
     plan = Plan.from_json(read_json(args.plan, "python -m hsd plan --out"))
     prompts = load_file(args.prompts) if args.prompts else load_default()
     dtype = plan.environment.dtype if args.dtype == "auto" else args.dtype
@@ -45,15 +47,24 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         if models.notices:
             raise BadInput(" ".join(models.notices))
         if args.lossless:
-            result = check_lossless(models, plan, prompts.spread(args.count), max_new_tokens=args.max_new_tokens, report=report_to_stderr)
+            result = check_lossless(models, plan, prompts.spread(count), max_new_tokens=args.max_new_tokens, report=report_to_stderr)
         elif args.sweep:
-            result = sweep(models, plan, prompts, repeats=args.repeats, max_new_tokens=args.max_new_tokens, report=report_to_stderr)
+            result = sweep(
+                models,
+                plan,
+                prompts,
+                count=args.hierarchies,
+                prompts_per_kind=count,
+                repeats=args.repeats,
+                max_new_tokens=args.max_new_tokens,
+                report=report_to_stderr,
+            )
         else:
             methods = [name.strip() for name in args.methods.split(",")] if args.methods else None
             result = compare(
                 models,
                 plan,
-                prompts.spread(args.count),
+                prompts.spread(count),
                 repeats=args.repeats,
                 max_new_tokens=args.max_new_tokens,
                 methods=methods,
@@ -94,6 +105,7 @@ def _describe_comparison(result: dict[str, Any], where: str) -> str:
         figures = f"{rate['median']:>10.1f}  {spread:<16}{rate['median'] / base:>9.2f}{predicted:>11}{per_pass:>10}{loop:>7}"
         lines.append(f"{method['name']:<28}{figures}  {same}")
         lines += [f"    {method['hierarchy']}"] if method["hierarchy"] else []
+    lines += _describe_latency_models(result)
     near = sum(divergence["near_tie"] for divergence in result["divergences"])
     if result["divergences"]:
         lines.append(f"{len(result['divergences'])} texts depart from the target's, {near} of them at a near-tie of the precision.")
@@ -120,14 +132,28 @@ def _describe_lossless(result: dict[str, Any], where: str) -> str:
 
 def _describe_sweep(result: dict[str, Any], where: str) -> str:
     lines = [
-        f"{where}; {len(result['points'])} points; error median {result['median_error']:.1%}, worst {result['max_error']:.1%}.",
+        f"{where}; {len(result['points'])} points, {result['repeats']} repeats; "
+        f"error median {result['median_error']:.1%}, worst {result['max_error']:.1%}.",
         *(
             f"On {kind} the hierarchy predicted best is {regret:.1%} slower than the best measured."
             for kind, regret in result["regret"].items()
         ),
-        f"{'predicted':>10}{'measured':>10}{'error':>8}  hierarchy",
+        *_describe_latency_models(result),
+        f"{'predicted':>10}{'measured':>10}  {'spread, ms':<16}{'error':>8}  hierarchy",
     ]
     for point in result["points"]:
         predicted, measured = point["predicted_s_per_token"] * 1e3, point["measured_s_per_token"] * 1e3
-        lines.append(f"{predicted:>7.1f} ms{measured:>7.1f} ms{point['error']:>+8.1%}  {point['hierarchy']} ({point['prompts']})")
+        spread = f"{point['measured']['low'] * 1e3:.2f} to {point['measured']['high'] * 1e3:.2f}"
+        figures = f"{predicted:>7.2f} ms{measured:>7.2f} ms  {spread:<16}{point['error']:>+8.1%}"
+        lines.append(f"{figures}  {point['hierarchy']} ({point['prompts']})")
     return "\n".join(lines)
+
+
+def _describe_latency_models(result: dict[str, Any]) -> list[str]:
+    """One line for each latency model: how far its predictions are off."""
+    labels = {"paper": "Theorem 2.2 of the paper", "exact": "exact renewal expression", "trace": "replay of the traces"}
+    return [
+        f"  {labels[name]:<26}error median {error['median_error']:>6.1%}, worst {error['max_error']:>6.1%}, bias {error['bias']:>+6.1%}"
+        + (" (the planner's)" if name == result["ranked_by"] else "")
+        for name, error in result["latency_models"].items()
+    ]

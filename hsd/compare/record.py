@@ -4,10 +4,33 @@ from __future__ import annotations
 
 import math
 import statistics
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from hsd.records import SCHEMA, Environment, Estimate, Sampling
+
+LATENCY_MODELS = ("paper", "exact", "trace")
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyModelError:
+    """Predictions of one latency model relative to what was measured."""
+
+    median_error: float  # of the absolute relative errors
+    max_error: float
+    bias: float  # median of the signed ones: above 0 it predicts too many seconds
+
+
+def latency_model_errors(pairs: Mapping[str, Sequence[tuple[float | None, float]]]) -> dict[str, LatencyModelError]:
+    """By latency model, from (predicted, measured) seconds per token; a model that predicted nothing is left out."""
+    found = {}
+    for name, rows in pairs.items():
+        errors = [predicted / measured - 1 for predicted, measured in rows if predicted is not None]
+        if errors:
+            sizes = list(map(abs, errors))
+            found[name] = LatencyModelError(statistics.median(sizes), max(sizes), statistics.median(errors))
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +45,7 @@ class MethodResult:
     tokens_per_target_pass: float | None  # None for transformers' own modes
     identical: bool | None  # text equal to the target alone on every prompt; None when sampling
     outside_forward_share: float | None  # share of the wall outside of forward passes
+    predicted_by_model: dict[str, float | None] = field(default_factory=dict)  # tokens per second by latency model: paper, exact, trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +69,30 @@ class Comparison:
     max_new_tokens: int
     sampling: Sampling
     environment: Environment
+    ranked_by: str = "exact"  # the latency model that the planner used
+
+    @property
+    def latency_models(self) -> dict[str, LatencyModelError]:
+        """How each latency model errs over the methods it predicted."""
+        return latency_model_errors(
+            {
+                name: [
+                    (1 / rate, 1 / method.tokens_per_s.median)
+                    for method in self.methods
+                    if (rate := method.predicted_by_model.get(name)) and method.tokens_per_s.median
+                ]
+                for name in LATENCY_MODELS
+            }
+        )
 
     def to_json(self) -> dict[str, Any]:
-        return {"schema": SCHEMA, "kind": "comparison", **asdict(self), "divergences": list(map(_divergence_json, self.divergences))}
+        return {
+            "schema": SCHEMA,
+            "kind": "comparison",
+            **asdict(self),
+            "divergences": list(map(_divergence_json, self.divergences)),
+            "latency_models": {name: asdict(error) for name, error in self.latency_models.items()},
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +152,7 @@ class SweepPoint:
     paper_s_per_token: float
     exact_s_per_token: float
     measured_s_per_token: Estimate
+    trace_s_per_token: float | None = None  # None where the measurement holds no traces
 
     @property
     def error(self) -> float:
@@ -121,10 +167,21 @@ class Sweep:
     max_new_tokens: int
     sampling: Sampling
     environment: Environment
+    ranked_by: str = "trace"  # the latency model whose prediction counts
 
     @property
     def errors(self) -> list[float]:
         return sorted(abs(point.error) for point in self.points)
+
+    @property
+    def latency_models(self) -> dict[str, LatencyModelError]:
+        """How each latency model errs: the paper's Theorem 2.2, the exact renewal expression, the replay of the traces."""
+        return latency_model_errors(
+            {
+                name: [(getattr(point, f"{name}_s_per_token"), point.measured_s_per_token.median) for point in self.points]
+                for name in LATENCY_MODELS
+            }
+        )
 
     @property
     def median_error(self) -> float:
@@ -151,7 +208,12 @@ class Sweep:
             }
             for point in self.points
         ]
-        summary = {"median_error": self.median_error, "max_error": self.errors[-1], "regret": self.regret}
+        summary = {
+            "median_error": self.median_error,
+            "max_error": self.errors[-1],
+            "regret": self.regret,
+            "latency_models": {name: asdict(error) for name, error in self.latency_models.items()},
+        }
         return {"schema": SCHEMA, "kind": "sweep", **asdict(self), "points": points, **summary}
 
 

@@ -9,7 +9,7 @@ from transformers import PreTrainedModel
 
 from hsd.compare.baselines import BASELINES, assistants, load_modules, run_baseline
 from hsd.compare.divergence import first_divergence
-from hsd.compare.record import Comparison, Divergence, MethodResult
+from hsd.compare.record import LATENCY_MODELS, Comparison, Divergence, MethodResult
 from hsd.compare.whole import generate_whole
 from hsd.errors import BadInput, Cancelled
 from hsd.generate.prompt import encode_prompt
@@ -17,7 +17,7 @@ from hsd.measure.intervals import median_estimate
 from hsd.measure.prompts import Prompt, PromptSet
 from hsd.models.causal import CausalNetwork
 from hsd.pick.registry import ModelSet
-from hsd.plan.record import Plan
+from hsd.plan.record import Plan, Prediction
 from hsd.records import Hierarchy, Level, Progress, Report, ShouldStop
 
 METHODS = ("target", "best-single", "hierarchy", *BASELINES)
@@ -155,9 +155,7 @@ def _assemble(
     repeats: int,
     max_new_tokens: int,
 ) -> Comparison:
-    predicted = {"target": plan.autoregressive_s_per_token, "hierarchy": plan.predicted_s_per_token.best}
-    if plan.best_single_draft is not None:
-        predicted["best-single"] = plan.best_single_draft.predicted_s_per_token.best
+    predicted = _predictions(plan)
     divergences: list[Divergence] = []
     results = []
     target = models.networks[models.target]
@@ -175,10 +173,11 @@ def _assemble(
                 name=name,
                 hierarchy=str(hierarchies[name]) if name in hierarchies else "",
                 tokens_per_s=median_estimate(tally.rates),
-                predicted_tokens_per_s=1 / predicted[name] if name in predicted else None,
+                predicted_tokens_per_s=1 / predicted[name].best if name in predicted else None,
                 tokens_per_target_pass=tally.tokens / tally.rounds if tally.rounds else None,
                 identical=not found if plan.sampling.greedy else None,
                 outside_forward_share=1 - tally.inside_s / tally.decode_s if tally.rounds else None,
+                predicted_by_model=_rates_by_model(predicted[name]) if name in predicted else {},
             )
         )
     hierarchy = next((result for result in results if result.name == "hierarchy"), None)
@@ -191,4 +190,22 @@ def _assemble(
         max_new_tokens=max_new_tokens,
         sampling=plan.sampling,
         environment=models.environment,
+        ranked_by=plan.ranked_by,
     )
+
+
+def _predictions(plan: Plan) -> dict[str, Prediction]:
+    """What was predicted, by method."""
+    alone = next((entry for entry in plan.alternatives if not entry.hierarchy.drafts), None)
+    found = {"hierarchy": plan.predicted_s_per_token}
+    if alone is not None:
+        found["target"] = alone.predicted_s_per_token
+    if plan.best_single_draft is not None:
+        found["best-single"] = plan.best_single_draft.predicted_s_per_token
+    return found
+
+
+def _rates_by_model(prediction: Prediction) -> dict[str, float | None]:
+    """Tokens per second under each latency model."""
+    values = {name: getattr(prediction, name) for name in LATENCY_MODELS}
+    return {name: 1 / seconds if seconds else None for name, seconds in values.items()}

@@ -25,6 +25,7 @@ def read_comparison(data: Any) -> Comparison:
             max_new_tokens=int(data["max_new_tokens"]),
             sampling=read_fields(Sampling, data["sampling"], "“sampling”"),
             environment=read_fields(Environment, data["environment"], "“environment”"),
+            ranked_by=str(data.get("ranked_by", "exact")),
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise BadInput(f"The comparison file is damaged ({type(error).__name__}: {error}); compare again.") from error
@@ -41,6 +42,7 @@ def _method(data: Any) -> MethodResult:
         tokens_per_target_pass=None if per_pass is None else float(per_pass),
         identical=_truth(data["identical"], "“identical” of a method"),
         outside_forward_share=None if share is None else float(share),
+        predicted_by_model={str(k): None if v is None else float(v) for k, v in data.get("predicted_by_model", {}).items()},
     )
 
 

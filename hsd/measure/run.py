@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 from hsd.errors import BadInput, Cancelled, LevelFault
@@ -13,7 +13,7 @@ from hsd.generate.events import EndEvent
 from hsd.generate.prompt import encode_prompt
 from hsd.generate.sampling import Transforms
 from hsd.measure.acceptance import block_gains, trace_text
-from hsd.measure.costs import Costs, measure_costs
+from hsd.measure.costs import NARROW, Costs, measure_costs
 from hsd.measure.intervals import acceptance_estimate
 from hsd.measure.prompts import Prompt, PromptSet
 from hsd.measure.record import Measurement, Trace
@@ -53,45 +53,23 @@ def measure(
     *,
     sampling: Sampling = GREEDY,
     thorough: bool = False,
+    effort: Effort | None = None,
     report: Report = lambda progress: None,
     should_stop: ShouldStop = lambda: False,
     on_partial: Callable[[Measurement], None] = lambda measurement: None,
 ) -> Measurement:
-    """Measure every loaded model on this device.
+    """Measure every loaded model on this device, quickly, thoroughly or with an `effort` of your own.
 
     `on_partial` receives the measurement so far after each prompt. When stopped after the first prompt, what is
     complete is returned; before that, `Cancelled` is raised. `BadInput` for a prompt that does not fit.
     """
-    effort = THOROUGH if thorough else QUICK
+    effort = effort or (THOROUGH if thorough else QUICK)
     chosen = prompts.spread(effort.prompts)
     encoded = [(prompt, _encode(models, prompt, effort.max_new_tokens)) for prompt in chosen]
-    lengths = [len(ids) for _, ids in encoded]
-    context_tokens = sum(lengths) // len(lengths) + effort.max_new_tokens // 2
-    ends = [min(lengths), max(lengths) + effort.max_new_tokens]
-    contexts = [length for length in ends if abs(length - context_tokens) >= _SPAN]
-    filler = [token_id for _, ids in encoded for token_id in ids]
-    longest = max(ends) + max(effort.widths)
-    filler = (filler * (longest // len(filler) + 1))[:longest]
-    # Rehearsed at the contexts of the timed passes, whose seconds are taken off.
-    near = sorted((ids for _, ids in encoded), key=lambda ids: abs(len(ids) + effort.max_new_tokens // 2 - context_tokens))
-    rehearsal = Rehearsal(models, near[:_REHEARSED], sampling, effort.max_new_tokens)
-    costs = measure_costs(
-        {name: models.networks[name] for name in sorted(models.networks, key=lambda name: name == models.target)},
-        filler,
-        context_tokens=context_tokens,
-        widths=effort.widths,
-        sampling=sampling,
-        budget_s=effort.cost_budget_s,
-        report=report,
-        should_stop=should_stop,
-        contexts=contexts,
-        context_widths=effort.context_widths,
-        between=rehearsal,
-    )
+    passes = time_passes(models, [ids for _, ids in encoded], effort, sampling=sampling, report=report, should_stop=should_stop)
     if should_stop():
         raise Cancelled("Stopped before anything was complete; nothing was kept. Start the measurement again when you like.")
-    overheads = rehearsal.overheads(costs)
-    order = _smallest_first(models, costs.by_width)
+    order = _smallest_first(models, passes.costs.by_width)
     networks = {name: models.networks[name] for name in order}
     transforms = Transforms(sampling)
     traces: list[Trace] = []
@@ -104,12 +82,77 @@ def measure(
         if should_stop():
             break
         traces.append(trace_text(networks, prompt.id, prompt.category, prompt_ids, response_ids, transforms, sampling.seed))
-        measurement = _assemble(models, order, costs, overheads, traces, context_tokens, sampling, chosen)
+        measurement = _assemble(models, order, passes, traces, sampling, chosen)
         on_partial(measurement)
     if measurement is None:
         raise Cancelled("Stopped before the first prompt was complete; nothing was kept. Start the measurement again when you like.")
     report(Progress("acceptance", len(traces), len(encoded), 0.0, f"{len(traces)} of {len(encoded)} prompts measured"))
     return measurement
+
+
+@dataclass(frozen=True, slots=True)
+class Passes:
+    """What passes cost, and what running hierarchies take beside them."""
+
+    costs: Costs
+    overheads: Overheads
+    context_tokens: int
+
+
+def time_passes(
+    models: ModelSet,
+    encoded: Sequence[Sequence[int]],
+    effort: Effort,
+    *,
+    sampling: Sampling,
+    report: Report,
+    should_stop: ShouldStop,
+    between: Callable[[], None] = lambda: None,
+    narrow: float = NARROW,
+) -> Passes:
+    """Time every model at the contexts of these prompts (token ids), and rehearse hierarchies on them; see `measure_costs`."""
+    lengths = [len(ids) for ids in encoded]
+    context_tokens = sum(lengths) // len(lengths) + effort.max_new_tokens // 2
+    ends = [min(lengths), max(lengths) + effort.max_new_tokens]
+    filler = [token_id for ids in encoded for token_id in ids]
+    longest = max(ends) + max(effort.widths)
+    # Rehearsed at the contexts of the timed passes, whose seconds are taken off.
+    near = sorted(encoded, key=lambda ids: abs(len(ids) + effort.max_new_tokens // 2 - context_tokens))
+    rehearsal = Rehearsal(models, near[:_REHEARSED], sampling, effort.max_new_tokens)
+
+    def after_each_sweep() -> None:
+        rehearsal()
+        between()
+
+    costs = measure_costs(
+        {name: models.networks[name] for name in sorted(models.networks, key=lambda name: name == models.target)},
+        (filler * (longest // len(filler) + 1))[:longest],
+        context_tokens=context_tokens,
+        widths=effort.widths,
+        sampling=sampling,
+        budget_s=effort.cost_budget_s,
+        report=report,
+        should_stop=should_stop,
+        contexts=[length for length in ends if abs(length - context_tokens) >= _SPAN],
+        context_widths=effort.context_widths,
+        between=after_each_sweep,
+        narrow=narrow,
+    )
+    return Passes(costs, rehearsal.overheads(costs), context_tokens)
+
+
+def with_passes(measurement: Measurement, passes: Passes) -> Measurement:
+    """The measurement with these costs and overheads of the same models."""
+    costs, overheads = passes.costs, passes.overheads
+    return replace(
+        measurement,
+        cost_s={name: costs.by_width[name] for name in measurement.models},
+        context_cost_s=costs.by_context,
+        context_tokens=passes.context_tokens,
+        overhead_s=overheads.target_round_s,
+        token_overhead_s=overheads.token_s,
+        round_overhead_s=overheads.round_s,
+    )
 
 
 def _encode(models: ModelSet, prompt: Prompt, max_new_tokens: int) -> list[int]:
@@ -148,10 +191,8 @@ def _target_text(models: ModelSet, prompt_ids: list[int], sampling: Sampling, ma
 def _assemble(
     models: ModelSet,
     order: tuple[str, ...],
-    costs: Costs,
-    overheads: Overheads,
+    passes: Passes,
     traces: list[Trace],
-    context_tokens: int,
     sampling: Sampling,
     prompts: PromptSet,
 ) -> Measurement:
@@ -167,19 +208,17 @@ def _assemble(
             firsts = [[float(accepted > 0) for drafted, accepted in trace.proposals[draft][verifier] if drafted] for trace in traces]
             if any(firsts):
                 acceptance[draft][verifier] = acceptance_estimate(firsts)
-    return Measurement(
+    bare = Measurement(
         models=order,
-        cost_s={name: costs.by_width[name] for name in order},
+        cost_s={},
         acceptance=acceptance,
         block_gains={draft: {verifier: block_gains(traces, draft, verifier) for verifier in verifiers} for draft in proposers},
-        overhead_s=overheads.target_round_s,
-        context_tokens=context_tokens,
+        overhead_s=0.0,
+        context_tokens=0,
         sampling=sampling,
         prompts=prompts.info,
         environment=models.environment,
         memory_bytes=dict(models.memory_bytes),
         traces=tuple(traces),
-        context_cost_s=costs.by_context,
-        token_overhead_s=overheads.token_s,
-        round_overhead_s=overheads.round_s,
     )
+    return with_passes(bare, passes)

@@ -169,6 +169,17 @@ def test_the_result_is_strict_json_that_reads_back(models, plan_of, prompts, sam
     assert read_comparison(json.loads(json.dumps(found.to_json(), allow_nan=False))) == found
 
 
+def test_every_latency_model_is_held_against_the_runs(models, plan, prompts):
+    found = compare(models, plan, prompts, repeats=1, max_new_tokens=4, methods=OWN)
+    for method, predicted in (("hierarchy", plan.predicted_s_per_token), ("best-single", plan.best_single_draft.predicted_s_per_token)):
+        row = next(result for result in found.methods if result.name == method)
+        wanted = {"paper": 1 / predicted.paper, "exact": 1 / predicted.exact, "trace": 1 / predicted.trace}
+        assert row.predicted_by_model == pytest.approx(wanted)
+    errors = [abs(row.tokens_per_s.median / rate - 1) for row in found.methods if (rate := row.predicted_by_model.get("paper"))]
+    data = found.to_json()
+    assert data["ranked_by"] == plan.ranked_by and data["latency_models"]["paper"]["max_error"] == pytest.approx(max(errors))
+
+
 def test_transformers_modes_and_early_ends_are_strict_json_too(models, plan, prompts):
     """A mode of transformers tells nothing of passes, and a text that ended early has no margin: both are null in a file."""
     found = compare(models, plan, prompts, repeats=1, max_new_tokens=2, methods=OWN)

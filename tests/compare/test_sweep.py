@@ -11,6 +11,7 @@ from hsd.compare import sweep as module
 from hsd.compare.record import Sweep, SweepPoint
 from hsd.compare.sweep import sweep
 from hsd.errors import Cancelled
+from hsd.measure import costs
 from hsd.measure import run as measure_run
 from hsd.measure.prompts import Prompt, PromptSet
 from hsd.measure.run import Effort
@@ -79,14 +80,14 @@ def test_the_points_reach_from_the_fastest_to_the_slowest(four, plan_of, kinds, 
 
     def noting(self, hierarchy):
         found = real(self, hierarchy)
-        every[str(hierarchy)] = found.predicted_s_per_token.best
+        every.setdefault(str(hierarchy), found.predicted_s_per_token.best)  # predicted again once all were run
         return found
 
     monkeypatch.setattr(module.Predictor, "predict", noting)
     found = run(four, plan_of("near@3"), kinds.only("chat"), count=8)
-    predicted = sorted(point.predicted_s_per_token for point in found.points)
-    grid = sorted(seconds for name, seconds in every.items() if name not in ("target", "near@3,target"))
-    assert grid[0] in predicted and grid[-1] in predicted and len(predicted) == 8
+    names = [point.hierarchy for point in found.points]
+    grid = sorted((seconds, name) for name, seconds in every.items() if name not in ("target", "near@3,target"))
+    assert grid[0][1] in names and grid[-1][1] in names and len(set(names)) == 8
 
 
 def test_every_hierarchy_is_run_in_every_repeat(four, plan_of, kinds, monkeypatch):
@@ -101,6 +102,38 @@ def test_every_hierarchy_is_run_in_every_repeat(four, plan_of, kinds, monkeypatc
     found = sweep(four, plan_of("near@3"), kinds.only("chat"), count=4, prompts_per_kind=2, repeats=3, max_new_tokens=2)
     assert runs == [point.hierarchy for point in found.points] * 6  # three repeats of two prompts, in turns
     assert {point.measured_s_per_token.samples for point in found.points} == {3}
+
+
+def test_passes_are_timed_while_the_hierarchies_run(four, plan_of, kinds, monkeypatch):
+    """Predictions rest on passes timed between the runs, so that a drift of the machine falls on both."""
+    order = []
+    real_run, real_pass = module.generate_whole, costs._time_pass
+    monkeypatch.setattr(module, "generate_whole", lambda *args, **options: order.append("run") or real_run(*args, **options))
+    monkeypatch.setattr(costs, "_time_pass", lambda *args: order.append("pass") or real_pass(*args))
+    found = run(four, plan_of("near@3"), kinds.only("chat"), count=13)
+    first_run = order.index("run")
+    between = "".join("r" if step == "run" else "p" for step in order[first_run:])
+    stretches = [len(part) for part in between.split("p") if part]
+    assert stretches == [6, 6, 1] and len(found.points) == 13
+
+
+def test_the_hierarchy_planned_for_these_prompts_is_among_them(four, plan_of, kinds, monkeypatch):
+    planned = []
+    real = module.plan_with
+    monkeypatch.setattr(module, "plan_with", lambda *args: planned.append(real(*args)) or planned[-1])
+    found = run(four, plan_of("near@3"), kinds.only("chat"), count=6)
+    assert str(planned[0].hierarchy) in [point.hierarchy for point in found.points]
+
+
+def test_each_latency_model_has_its_error():
+    def point(paper, exact, trace, measured):
+        return SweepPoint("h", "chat", trace, trace, trace, paper, exact, Estimate(measured, measured, measured, 3), trace)
+
+    found = Sweep((point(1.2, 1.1, 1.0, 1.0), point(2.6, 2.2, 1.9, 2.0)), 3, 64, GREEDY, Environment("cpu", "", "", "", "", "", ""))
+    errors = found.to_json()["latency_models"]
+    assert errors["paper"] == pytest.approx({"median_error": 0.25, "max_error": 0.3, "bias": 0.25})
+    assert errors["exact"] == pytest.approx({"median_error": 0.1, "max_error": 0.1, "bias": 0.1})
+    assert errors["trace"] == pytest.approx({"median_error": 0.025, "max_error": 0.05, "bias": -0.025})
 
 
 def test_stopping_leaves_nothing_half_known(four, plan_of, kinds):
