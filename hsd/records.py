@@ -69,7 +69,7 @@ class Environment:
     transformers: str
     python: str
     time: str  # ISO 8601, UTC
-    kernels: str = "torch"  # what runs between the matrix products: "compiled" (hsd/models/kernels.c) or "torch"
+    kernels: str = "torch"  # how passes run: "compiled" (hsd/models/*.c), "cuda-graphs" (hsd/models/graphs.py) or "torch"
 
     @classmethod
     def stamp(cls, device: str, device_name: str, dtype: str, kernels: str) -> Environment:

@@ -21,6 +21,10 @@ from hsd.settings import DEFAULT_MAX_NEW_TOKENS, DEFAULT_TARGET
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = (
+        "More than one GPU: a target that does not fit on one is spread over all by itself; to shard it with tensor parallelism, "
+        "start `torchrun --nproc-per-node N -m hsd generate …`: every process holds 1/N of the target and each draft whole."
+    )
     parser.add_argument("--plan", type=Path, help="plan file, made by `python -m hsd plan`")
     parser.add_argument("--target", help=f"target model, without a plan (default: {DEFAULT_TARGET})")
     parser.add_argument("--hierarchy", default="", help='drafts with thresholds, smallest first: "prompt-lookup@3,quantized:int4@8"')

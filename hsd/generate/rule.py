@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import torch
+import torch.nn.functional as F
+
+_PART = 256  # about the root of a large vocabulary
 
 # (block_ids (n,), draft_probs (n, vocab), target_probs (n + 1, vocab), generator) -> (accepted, next token)
 Rule = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Generator], tuple[int, int]]
@@ -48,8 +51,8 @@ def verify_tokens(
     kept = uniform * draft_probs[rows, block_ids] < target_probs[rows, block_ids]  # (n,)
     accepted = kept.long().cumprod(0).sum()  # (), the number before the first rejection
     # A row of zeros stands for "no draft": the residual of a fully kept block is the target's own row.
-    draft_row = torch.cat([draft_probs, draft_probs.new_zeros(1, vocab)])[accepted]
-    target_row = target_probs[accepted]
+    draft_row = _row(torch.cat([draft_probs, draft_probs.new_zeros(1, vocab)]), accepted)
+    target_row = _row(target_probs, accepted)
     residual = (target_row - draft_row).clamp(min=0)
     residual = torch.where(residual.sum() > 0, residual, target_row)  # equal rows up to rounding
     num_accepted, next_token = torch.stack([accepted, draw(residual, generator)]).tolist()
@@ -71,25 +74,56 @@ def verify_block(
     joints = [ratios.new_ones(())]  # of the prefixes of 0 to n tokens
     for ratio in ratios:
         joints.append((joints[-1] * ratio).clamp(max=1))
-    joint = torch.stack(joints)  # (n + 1,)
-    draft_rows = torch.cat([draft_probs, draft_probs.new_zeros(1, vocab)])  # zeros: what follows a whole block has no draft
-    surplus = (joint[:, None] * target_probs - draft_rows).clamp(min=0)  # (n + 1, vocab)
-    mass = surplus.sum(-1)
-    chance = torch.where(mass + 1 - joint > 0, mass / (mass + 1 - joint), 1.0)  # of keeping a prefix rather than a shorter one
-    chance = torch.cat([chance[1:-1], joint[-1:]])[:num_drafted]  # (n,): of 1 to n tokens
-    kept = torch.rand(num_drafted, generator=generator, device=device) < chance
+    chances = []  # of keeping a prefix of 1 to n tokens rather than a shorter one
+    for length in range(1, num_drafted):
+        joint = joints[length]
+        surplus = torch.sub(joint * target_probs[length], draft_probs[length]).clamp_(min=0).sum()
+        chances.append(torch.where(surplus + 1 - joint > 0, surplus / (surplus + 1 - joint), 1.0))
+    chances = torch.stack([*chances, joints[-1]])[:num_drafted]  # (n,)
+    kept = torch.rand(num_drafted, generator=generator, device=device) < chances
     accepted = (kept * (rows + 1)).amax() if num_drafted else rows.sum()  # (), the longest prefix that is kept
-    residual = torch.where(mass[accepted] > 0, surplus[accepted], target_probs[accepted])  # equal rows up to rounding
+    # A row of zeros stands for "no draft": what follows a whole block is drawn from the target's own row.
+    draft_row = _row(torch.cat([draft_probs, draft_probs.new_zeros(1, vocab)]), accepted)
+    target_row = _row(target_probs, accepted)
+    residual = (_row(torch.stack(joints), accepted) * target_row - draft_row).clamp_(min=0)
+    residual = torch.where(residual.sum() > 0, residual, target_row)  # equal rows up to rounding
     num_accepted, next_token = torch.stack([accepted, draw(residual, generator)]).tolist()
     return num_accepted, next_token
 
 
 def draw(weights: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """An index () drawn in proportion to `weights` (vocab,), which need not add up to 1.
+    """An index () drawn in proportion to `weights` (vocab,), which need not add up to 1; nothing waits for the device.
 
-    What `torch.multinomial` does, without its checks, each of which waits for the device.
+    `torch.multinomial` draws an exponential number for every token: a GPU does so at once, a processor takes longer than
+    for the rest of a round.
     """
+    return (draw_by_parts if weights.device.type == "cpu" else draw_by_race)(weights, generator)
+
+
+def draw_by_race(weights: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Every index arrives after an exponential time at its own rate; the first one wins."""
     return (weights / torch.empty_like(weights).exponential_(generator=generator)).argmax()
+
+
+def draw_by_parts(weights: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Inverse of the cumulated weights in two steps, a part and an index within it: sums of few numbers stay exact enough
+    for the least likely token."""
+    padded = F.pad(weights, (0, -weights.shape[0] % _PART)).view(-1, _PART)
+    part = _invert(padded.sum(-1), generator)
+    return part * _PART + _invert(_row(padded, part), generator)
+
+
+def _invert(weights: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """An index () drawn in proportion to `weights` (n,), one of positive weight."""
+    sums = weights.cumsum(0)
+    # 1 - u lies in (0, 1]: the first sum that reaches it ends with a weight above zero, also at the largest.
+    height = (1 - torch.rand((), generator=generator, device=weights.device)) * sums[-1]
+    return torch.searchsorted(sums, height).clamp(max=len(sums) - 1)  # beyond the end only for NaN
+
+
+def _row(rows: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+    """The row at index (); `rows[index]` would wait for the device to learn the number."""
+    return rows.index_select(0, index[None])[0]
 
 
 RULES: dict[str, Rule] = {"token": verify_tokens, "block": verify_block}

@@ -149,7 +149,7 @@ class Registry:
             networks=MappingProxyType(networks),
             own_weights=tuple(name for name in networks if not is_derived(name)),
             tokenizer=base.loaded.tokenizer,
-            environment=_environment(device, dtype, base),
+            environment=_environment(device, dtype, base, networks),
             notices=tuple(notices),
             eos_token_ids=base.loaded.eos_token_ids,
             memory_bytes=MappingProxyType({name: int(getattr(network, "memory_bytes", 0)) for name, network in networks.items()}),
@@ -272,9 +272,11 @@ class Registry:
 REGISTRY = Registry()
 
 
-def _environment(device: torch.device, dtype: torch.dtype, base: _Entry) -> Environment:
-    """The stamp of a run; names every device that the target lies on."""
+def _environment(device: torch.device, dtype: torch.dtype, base: _Entry, networks: Mapping[str, Network | Proposer]) -> Environment:
+    """The stamp of a run; names every device that the target lies on, and how the passes run."""
     stamp = environment(device, dtype)
+    if any(getattr(network, "steps", None) is not None for network in networks.values()):
+        stamp = replace(stamp, kernels="cuda-graphs")
     assert base.loaded is not None
     if is_sharded(base.loaded.module):
         return replace(stamp, device_name=f"{ranks.count()} processes, each {stamp.device_name}")

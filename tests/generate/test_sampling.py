@@ -14,7 +14,7 @@ from tiny_models import letter_tokenizer, model_set, small_set
 from hsd.errors import BadInput
 from hsd.generate.collect import collect
 from hsd.generate.engine import generate
-from hsd.generate.rule import verify_block, verify_tokens
+from hsd.generate.rule import draw_by_parts, draw_by_race, verify_block, verify_tokens
 from hsd.generate.sampling import Transforms, choose, probabilities
 from hsd.records import Sampling
 
@@ -199,3 +199,15 @@ def test_a_tokenizer_is_no_part_of_the_distribution():
     shown = model_set(models.networks, tokenizer=letter_tokenizer())
     for seed in range(5):
         assert sample(models, (2,), PLAIN, seed, verify_tokens) == sample(shown, (2,), PLAIN, seed, verify_tokens)
+
+
+@pytest.mark.parametrize("draw", [draw_by_parts, draw_by_race])
+def test_a_draw_is_in_proportion_to_the_weights(draw):
+    """Over several parts of the vocabulary, with weights of zero at its ends and over a whole part, and a sum that is not 1."""
+    random, count = torch.Generator().manual_seed(2), 20_000
+    weights = torch.zeros(900)
+    places = [1, 100, 255, 256, 300, 511, 800, 898]
+    weights[places] = torch.tensor([0.02, 0.3, 0.5, 0.1, 0.7, 0.05, 1.1, 0.4])
+    drawn = Counter((int(draw(weights, random)),) for _ in range(count))
+    assert chi_square_p(drawn, {(place,): float(weights[place] / weights.sum()) for place in places}) > 1e-3
+    assert {int(draw(torch.tensor([0.0, 1e-30, 0.0]), random)) for _ in range(50)} == {1}

@@ -11,14 +11,15 @@ import pytest
 import torch
 from decoding_checks import decode
 from tiny_models import model_set, small_set
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from hsd.generate.rule import RULES, verify_tokens
 from hsd.models.network import Network
 from hsd.records import Hierarchy, Sampling
 
 T = torch.Tensor
-LOOKS = {T.item, T.tolist, T.cpu, T.numpy, T.nonzero, T.__bool__, T.__int__, T.__float__, T.__index__}
-CHECKED_BY_TORCH = {torch.multinomial, T.multinomial, torch.nonzero}  # they look at the numbers themselves
+LOOKS = {T.tolist, T.cpu, T.numpy, T.nonzero, torch.nonzero}
+CHECKED_BY_TORCH = {torch.multinomial, T.multinomial}  # looks at the numbers itself, out of sight
 HIERARCHIES = ["", "near@3", "prompt-lookup@3,near@4", "other@1,far@2,near@5"]
 SETTINGS = {
     "greedy": Sampling(),
@@ -43,6 +44,14 @@ class OnDevice(torch.Tensor):
         return result.as_subclass(torch.Tensor) if brings else result
 
 
+class CountsNumbers(TorchDispatchMode):
+    """Counts single numbers that are taken from a tensor: by `item`, `int`, `if`, and by `rows[index]` too."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        OnDevice.looks += func is torch.ops.aten._local_scalar_dense.default
+        return func(*args, **(kwargs or {}))
+
+
 class Far:
     """A network whose logits are on the device."""
 
@@ -59,7 +68,10 @@ class Far:
         return self.network.adopt(cache, other.network, other_cache)
 
     def forward(self, token_ids, cache, num_logits):
-        return self.network.forward(token_ids, cache, num_logits).as_subclass(OnDevice)
+        before = OnDevice.looks
+        logits = self.network.forward(token_ids, cache, num_logits).as_subclass(OnDevice)
+        OnDevice.looks = before  # a pass on this CPU is no pass on a device
+        return logits
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +83,8 @@ def small():
 
 def looks_a_pass(models, drafts, **settings):
     OnDevice.looks = 0
-    generation = decode(models, Hierarchy.parse(drafts, "target"), [11, 4, 60, 4, 11], max_new_tokens=24, **settings)
+    with CountsNumbers():
+        generation = decode(models, Hierarchy.parse(drafts, "target"), [11, 4, 60, 4, 11], max_new_tokens=24, **settings)
     return OnDevice.looks / sum(round_.width > 0 for round_ in generation.rounds)
 
 
@@ -91,7 +104,12 @@ def test_a_second_look_would_be_counted(small):
         accepted, _ = verify_tokens(block_ids, draft_probs, target_probs, generator)
         return accepted, int(torch.multinomial(target_probs[accepted], 1, generator=generator))
 
-    assert looks_a_pass(small, "near@3", sampling=SETTINGS["sampled"], rule=with_a_look) == 2
+    def by_index(block_ids, draft_probs, target_probs, generator):
+        assert target_probs[torch.zeros((), dtype=torch.long)].shape == (target_probs.shape[1],)
+        return verify_tokens(block_ids, draft_probs, target_probs, generator)
+
+    for rule in (with_a_look, by_index):
+        assert looks_a_pass(small, "near@3", sampling=SETTINGS["sampled"], rule=rule) == 2
     assert looks_a_pass(small, "near@3", sampling=SETTINGS["sampled"], rule=by_torch) >= 3
 
 
