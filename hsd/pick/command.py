@@ -16,6 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--target", default=DEFAULT_TARGET, metavar="M", help="target model (default: %(default)s)")
     parser.add_argument("--candidates", default="", metavar="a,b", help="drafts of your own to check, separated by commas")
     parser.add_argument("--targets", action="store_true", help="list the curated target models instead of drafts")
+    parser.add_argument("--all", action="store_true", help="list the unusable ones too, each with its reason")
     parser.add_argument("--device", default="auto", help="auto, cpu, mps, cuda or cuda:<number> (default: %(default)s)")
     parser.add_argument("--dtype", default="auto", help="auto, float32, bfloat16 or float16 (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -27,7 +28,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     stamp = asdict(environment(where, choose_dtype(args.dtype, where)))
     if args.targets:
         found = list_targets(device=args.device, dtype=args.dtype)
-        return {"kind": "targets", "environment": stamp, "models": [asdict(model) for model in found]}
+        return {"kind": "targets", "environment": stamp, "all": args.all, "models": [asdict(model) for model in found]}
     names = [name.strip() for name in args.candidates.split(",") if name.strip()]
     found = list_candidates(args.target, names, device=args.device, dtype=args.dtype)
     fit = memory_fit(
@@ -35,6 +36,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     )
     return {
         "kind": "candidates",
+        "all": args.all,
+        "named": names,
         "target": args.target,
         "environment": stamp,
         "memory": asdict(fit),
@@ -47,10 +50,14 @@ def describe(result: dict[str, Any]) -> str:
     stamp = result["environment"]
     title = "Targets" if result["kind"] == "targets" else f"Drafts for {result['target']}"
     lines = [f"{title} on {stamp['device_name']}, {stamp['dtype']}:"]
-    width = max(len(model["name"]) for model in result["models"])
-    for model in result["models"]:
+    named = result.get("named", ())
+    shown = [model for model in result["models"] if result["all"] or model["status"] != "unusable" or model["name"] in named]
+    width = max((len(model["name"]) for model in shown), default=0)
+    for model in shown:
         memory = gb(model["memory_bytes"]) if model["memory_bytes"] else "-"
         lines.append(f"  {model['name']:<{width}}  {model['status']:<8}  {memory:>8}  {model['reason'] or model['description']}")
+    if hidden := len(result["models"]) - len(shown):
+        lines.append(f"  {hidden} more cannot serve here; list them and why with --all.")
     if "memory" in result:
         lines.append(f"Memory of the target and the drafts you named: {result['memory']['sentence']}")
     return "\n".join(lines)

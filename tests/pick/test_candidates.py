@@ -101,6 +101,18 @@ def test_the_command_gives_json_and_a_table():
     assert "Targets" in command.describe(command.run(parser.parse_args(["--targets"])))
 
 
+def test_unusable_drafts_are_counted_and_listed_only_on_request():
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    result = command.run(parser.parse_args(["--candidates", "nope/x"]))
+    unusable = [model["name"] for model in result["models"] if model["status"] == "unusable"]
+    short, whole = command.describe(result), command.describe(result | {"all": True})
+    assert len(unusable) > 5 and f"{len(unusable) - 1} more cannot serve here" in short and "--all" in short
+    assert "nope/x" in short  # what was asked for is answered
+    assert all(name in whole for name in unusable) and "more cannot" not in whole
+    assert len(short.splitlines()) < len(whole.splitlines())
+
+
 def test_a_model_whose_cache_cannot_be_rolled_back_is_refused_before_its_weights_are_read(make_model):
     target, recurrent = make_model("target"), Path(make_model("recurrent"))
     MambaConfig(hidden_size=32, num_hidden_layers=1, vocab_size=64, state_size=4).save_pretrained(recurrent)
