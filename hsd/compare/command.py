@@ -11,14 +11,17 @@ from hsd.compare.run import METHODS, compare
 from hsd.compare.sweep import sweep
 from hsd.console import read_json, report_to_stderr, write_json
 from hsd.errors import BadInput
-from hsd.measure.prompts import load_default, load_file
+from hsd.measure.hub_prompts import PRESETS, load_named
+from hsd.measure.prompts import load_default
 from hsd.pick.registry import REGISTRY
 from hsd.plan.record import Plan
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--plan", type=Path, required=True, help="plan file, made by `python -m hsd plan`")
-    parser.add_argument("--prompts", type=Path, help="your own prompts: .txt, .jsonl or .csv (default: some of the project's own)")
+    parser.add_argument(
+        "--prompts", help=f"a .txt, .jsonl or .csv file, or {' or '.join(PRESETS)} from the hub (default: some of the project's own)"
+    )
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--lossless", action="store_true", help="check that the output is the target's: equal texts, chi-square of sampling")
     what.add_argument("--sweep", action="store_true", help="predict and measure two dozen hierarchies on two kinds of prompts")
@@ -40,7 +43,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
             raise BadInput(f"--{name.replace('_', '-')} is {getattr(args, name)}; give at least 1.")
     count = args.count or (4 if args.sweep else 8)
     plan = Plan.from_json(read_json(args.plan, "python -m hsd plan --out"))
-    prompts = load_file(args.prompts) if args.prompts else load_default()
+    prompts = load_named(args.prompts) if args.prompts else load_default()
     dtype = plan.environment.dtype if args.dtype == "auto" else args.dtype
     drafts = plan.candidates[:-1] if args.sweep else _drafts(plan)
     with REGISTRY.lease(plan.hierarchy.target, drafts, device=args.device, dtype=dtype, report=report_to_stderr) as models:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from hsd.console import report_to_stderr, write_json
-from hsd.measure.prompts import load_default, load_file
+from hsd.measure.hub_prompts import PRESETS, load_named
+from hsd.measure.prompts import load_default
 from hsd.measure.record import Measurement
 from hsd.measure.store import measure_or_find
 from hsd.pick.registry import REGISTRY
@@ -23,7 +24,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", required=True, type=Path, help="measurement file to write (JSON)")
     parser.add_argument("--quick", action="store_true", help="16 prompts and fewer widths, about a minute")
     parser.add_argument("--again", action="store_true", help="measure even when a measurement of the same conditions is kept")
-    parser.add_argument("--prompts", type=Path, help="your own prompts: .txt, .jsonl or .csv (default: the project's own 40)")
+    parser.add_argument(
+        "--prompts", help=f"a .txt, .jsonl or .csv file, or {' or '.join(PRESETS)} from the hub (default: the project's own 40)"
+    )
+    parser.add_argument("--column", help="field of a .jsonl or .csv file that holds the prompts (default: prompt)")
     parser.add_argument("--temperature", type=float, default=0.0, help="0 is greedy (default: %(default)s)")
     parser.add_argument("--top-k", type=int, default=0, help="0 is off (default: %(default)s)")
     parser.add_argument("--top-p", type=float, default=1.0, help="1 is off (default: %(default)s)")
@@ -36,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Measure, write the measurement file, and return what it holds."""
     sampling = Sampling(temperature=args.temperature, top_k=args.top_k, top_p=args.top_p, seed=args.seed)
-    prompts = load_file(args.prompts) if args.prompts else load_default()
+    prompts = load_named(args.prompts, args.column) if args.prompts else load_default()
     drafts = [name.strip() for name in args.candidates.split(",") if name.strip()]
     with REGISTRY.lease(args.target, drafts, device=args.device, dtype=args.dtype, report=report_to_stderr) as models:
         measurement, kept = measure_or_find(

@@ -110,7 +110,7 @@ def load_file(source: Path | str | bytes, name: str | None = None, *, column: st
         rows = _csv_rows(text, name, column)
     else:
         raise BadInput(f"{name} is not a prompt file; give one that ends in {', '.join(_FORMATS)}.")
-    return PromptSet(name, tuple(_checked(rows, name)))
+    return PromptSet(name, tuple(checked(rows, name)))
 
 
 def csv_columns(data: bytes) -> tuple[str, ...]:
@@ -128,8 +128,8 @@ def _read(path: Path) -> bytes:
         raise BadInput(f"{path} cannot be read ({error.strerror or error}); check the path.") from None
 
 
-def _checked(rows: Iterable[tuple[str, str, str]], name: str) -> Iterator[Prompt]:
-    """Rows of (where, category, prompt); empty prompts are skipped."""
+def checked(rows: Iterable[tuple[str, str, str]], name: str) -> Iterator[Prompt]:
+    """Prompts out of untrusted rows (where, category, prompt); empty ones are skipped. Raises `BadInput` that names the row."""
     count = 0
     for where, category, prompt in rows:
         if not prompt.strip():
