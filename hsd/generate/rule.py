@@ -74,18 +74,20 @@ def verify_block(
     joints = [ratios.new_ones(())]  # of the prefixes of 0 to n tokens
     for ratio in ratios:
         joints.append((joints[-1] * ratio).clamp(max=1))
-    chances = []  # of keeping a prefix of 1 to n tokens rather than a shorter one
-    for length in range(1, num_drafted):
-        joint = joints[length]
-        surplus = torch.sub(joint * target_probs[length], draft_probs[length]).clamp_(min=0).sum()
-        chances.append(torch.where(surplus + 1 - joint > 0, surplus / (surplus + 1 - joint), 1.0))
-    chances = torch.stack([*chances, joints[-1]])[:num_drafted]  # (n,)
+    joint = torch.stack(joints)  # (n + 1,)
+    # A row at a time: all at once they would not fit into a processor's cache.
+    surplus = [(joints[row] * target_probs[row] - draft_probs[row]).clamp_(min=0).sum() for row in range(1, num_drafted)]
+    mass = torch.stack([*surplus, joint.new_zeros(())])[:num_drafted]  # (n,)
+    rest = mass + 1 - joint[1:]
+    # Of keeping a prefix of 1 to n tokens rather than a shorter one; the whole block by its joint probability.
+    chances = torch.where(rest > 0, mass / rest, 1.0)
+    chances = torch.where(rows == num_drafted - 1, joint[1:], chances)
     kept = torch.rand(num_drafted, generator=generator, device=device) < chances
     accepted = (kept * (rows + 1)).amax() if num_drafted else rows.sum()  # (), the longest prefix that is kept
     # A row of zeros stands for "no draft": what follows a whole block is drawn from the target's own row.
     draft_row = _row(torch.cat([draft_probs, draft_probs.new_zeros(1, vocab)]), accepted)
     target_row = _row(target_probs, accepted)
-    residual = (_row(torch.stack(joints), accepted) * target_row - draft_row).clamp_(min=0)
+    residual = (_row(joint, accepted) * target_row - draft_row).clamp_(min=0)
     residual = torch.where(residual.sum() > 0, residual, target_row)  # equal rows up to rounding
     num_accepted, next_token = torch.stack([accepted, draw(residual, generator)]).tolist()
     return num_accepted, next_token
@@ -108,6 +110,8 @@ def draw_by_race(weights: torch.Tensor, generator: torch.Generator) -> torch.Ten
 def draw_by_parts(weights: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Inverse of the cumulated weights in two steps, a part and an index within it: sums of few numbers stay exact enough
     for the least likely token."""
+    if weights.shape[0] <= _PART:
+        return _invert(weights, generator)
     padded = F.pad(weights, (0, -weights.shape[0] % _PART)).view(-1, _PART)
     part = _invert(padded.sum(-1), generator)
     return part * _PART + _invert(_row(padded, part), generator)

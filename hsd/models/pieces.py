@@ -17,7 +17,7 @@ from hsd.models.causal import CausalNetwork, GrowingCache
 
 def is_sharded(module: PreTrainedModel) -> bool:
     """Whether each process holds a part of every large weight."""
-    return getattr(module, "_device_mesh", None) is not None
+    return any(hasattr(parameter, "device_mesh") for parameter in module.parameters())  # a DTensor of torch
 
 
 def is_spread(module: PreTrainedModel) -> bool:

@@ -104,12 +104,11 @@ def test_fifty_thousand_samples_of_the_rule_alone(rule):
     text = torch.tensor(PROMPT).repeat(samples, 1)
     for _ in range(size):
         text = torch.cat([text, torch.multinomial(draft[text[:, -2], text[:, -1]], 1, generator=random)], dim=1)
+    draft_probs, target_probs = draft[text[:, :-2], text[:, 1:-1]], target[text[:, :-1], text[:, 1:]]
     texts = []
-    for row in text:
-        draft_probs, target_probs = draft[row[1:-2], row[2:-1]], target[row[:-1], row[1:]]
-        draft_probs = draft[row[:-2], row[1:-1]][-size:]
-        accepted, next_id = RULES[rule](row[2:], draft_probs, target_probs, random)
-        texts.append([*row[: 2 + accepted].tolist(), next_id])
+    for row, *block in zip(text.tolist(), text[:, 2:], draft_probs, target_probs, strict=True):
+        accepted, next_id = RULES[rule](*block, random)
+        texts.append([*row[: 2 + accepted], next_id])
     seen = Counter()
     by_length = {length: torch.tensor([t for t in texts if len(t) == length]) for length in range(3, 3 + size + 1)}
     for length, group in by_length.items():
