@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from hsd.console import report_to_stderr, write_json
+from hsd.measure.breakdown import Breakdown, acceptance_by_category, acceptance_by_position
 from hsd.measure.hub_prompts import PRESETS, load_named
 from hsd.measure.prompts import load_default
 from hsd.measure.record import Measurement
@@ -46,11 +48,19 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         measurement, kept = measure_or_find(
             models, prompts, sampling=sampling, thorough=not args.quick, again=args.again, report=report_to_stderr
         )
-    write_json(args.out, measurement.to_json())
+    data = measurement.to_json() | {
+        "acceptance_by_category": {kind: _json(rates) for kind, rates in acceptance_by_category(measurement.traces).items()},
+        "acceptance_by_position": {str(start): _json(rates) for start, rates in acceptance_by_position(measurement.traces).items()},
+    }
+    write_json(args.out, data)
     notices = list(models.notices)
     if kept:
         notices.append(f"Kept from {measurement.environment.time}; measure again with --again.")
-    return measurement.to_json() | {"notices": notices}
+    return data | {"notices": notices}
+
+
+def _json(rates: Breakdown) -> dict[str, Any]:
+    return {draft: {verifier: asdict(rate) for verifier, rate in row.items()} for draft, row in rates.items()}
 
 
 def describe(result: dict[str, Any]) -> str:
@@ -66,8 +76,30 @@ def describe(result: dict[str, Any]) -> str:
     for name in measurement.models:
         costs = ", ".join(f"{width}: {cost.median * 1e3:.1f}" for width, cost in sorted(measurement.cost_s[name].items()))
         lines.append(f"  {name:<18} {costs}")
-    lines += ["", "Acceptance (95 % interval):"]
+        lines += [f"  {'':<18} {_memory(measurement, name)}"]
+    lines += ["", _overheads(measurement), "", "Acceptance (95 % interval):"]
     for draft, row in measurement.acceptance.items():
         for verifier, value in row.items():
             lines.append(f"  {draft:<18} at {verifier:<18} {value.mean:.3f} ({value.low:.3f} to {value.high:.3f}, n={value.positions})")
+    lines += ["", "Acceptance at the target by kind of prompt:"]
+    for kind, rates in acceptance_by_category(measurement.traces).items():
+        at_target = [(draft, row[measurement.target]) for draft, row in rates.items() if measurement.target in row]
+        lines.append(
+            f"  {kind:<18} " + ", ".join(f"{draft} {rate.mean:.2f} ({rate.low:.2f} to {rate.high:.2f})" for draft, rate in at_target)
+        )
     return "\n".join(lines)
+
+
+def _memory(measurement: Measurement, name: str) -> str:
+    """Memory of a model, and its pass of one token at the other contexts."""
+    size = measurement.memory_bytes.get(name)
+    parts = [] if size is None else [f"{size / 1e6:.0f} MB"]
+    for context, costs in sorted(measurement.context_cost_s.get(name, {}).items()):
+        parts += [f"{costs[1].median * 1e3:.1f} ms after {context} tokens"] if 1 in costs else []
+    return ", ".join(parts)
+
+
+def _overheads(measurement: Measurement) -> str:
+    rounds = ", ".join(f"{name} {seconds * 1e6:.0f}" for name, seconds in measurement.round_overhead_s.items())
+    around = f"{measurement.overhead_s * 1e6:.0f} a target round, {measurement.token_overhead_s * 1e6:.0f} a token"
+    return f"Beside the passes, in µs: {around}" + (f"; a round of {rounds}." if rounds else ".")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
 
 from hsd.errors import BadInput, Cancelled, LevelFault
 from hsd.generate.engine import generate
@@ -13,8 +12,8 @@ from hsd.generate.events import EndEvent
 from hsd.generate.prompt import encode_prompt
 from hsd.generate.sampling import Transforms
 from hsd.measure.acceptance import block_gains, trace_text
+from hsd.measure.breakdown import acceptance_rates
 from hsd.measure.costs import NARROW, Costs, measure_costs
-from hsd.measure.intervals import acceptance_estimate
 from hsd.measure.prompts import Prompt, PromptSet
 from hsd.measure.record import Measurement, Trace
 from hsd.measure.rehearsal import Overheads, Rehearsal
@@ -198,20 +197,10 @@ def _assemble(
 ) -> Measurement:
     verifiers = [name for name in order if isinstance(models.networks[name], Network)]
     proposers = [name for name in order if name not in verifiers]
-    acceptance: dict[str, dict] = {}
-    for draft, verifier in combinations(verifiers, 2):
-        acceptance.setdefault(draft, {})[verifier] = acceptance_estimate([trace.accept[draft][verifier] for trace in traces])
-    for draft in proposers:
-        # Of a proposer: how often its first proposed token is accepted, over the positions where it proposes.
-        acceptance[draft] = {}
-        for verifier in verifiers:
-            firsts = [[float(accepted > 0) for drafted, accepted in trace.proposals[draft][verifier] if drafted] for trace in traces]
-            if any(firsts):
-                acceptance[draft][verifier] = acceptance_estimate(firsts)
     bare = Measurement(
         models=order,
         cost_s={},
-        acceptance=acceptance,
+        acceptance=acceptance_rates(traces),
         block_gains={draft: {verifier: block_gains(traces, draft, verifier) for verifier in verifiers} for draft in proposers},
         overhead_s=0.0,
         context_tokens=0,
