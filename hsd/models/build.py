@@ -11,6 +11,7 @@ from hsd.models.derived import early_exit_module, quantized_module
 from hsd.models.lean import LeanNetwork, early_exit_copy, lean_network, quantized_copy, supports_lean
 from hsd.models.lookup import PromptLookup
 from hsd.models.network import Network, Proposer
+from hsd.models.pieces import ShardedNetwork, in_pieces, is_sharded, refuse_derived
 
 PROPOSERS = ("prompt-lookup",)
 _PROBE_TOKENS = 6
@@ -27,10 +28,10 @@ def build_network(name: str, module: PreTrainedModel) -> Network:
     """A network over `module`; raises `IncompatibleModel` when its cache cannot be rolled back.
 
     A lean network takes the module's weights over. The module is its reference: what the lean pass computes must be what
-    the module computes.
+    the module computes. A module in pieces stays transformers' own.
     """
-    network: Network = CausalNetwork(name, module)
-    if supports_lean(module):
+    network: Network = ShardedNetwork(name, module) if is_sharded(module) else CausalNetwork(name, module)
+    if supports_lean(module) and not in_pieces(module):
         wanted = _probe(network)
         network = lean_network(name, module)
         if not _close(wanted, _probe(network)):
@@ -44,6 +45,7 @@ def derive(spec: str, target: Network, module: PreTrainedModel) -> Network | Pro
     kind, _, detail = spec.partition(":")
     if spec == "prompt-lookup":
         return PromptLookup()
+    refuse_derived(spec, module)
     if kind == "quantized" and detail in ("int8", "int4"):
         bits = int(detail.removeprefix("int"))
         if isinstance(target, LeanNetwork):
