@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hsd.compare.lossless import check_lossless
+from hsd.compare.paper import reproduce
 from hsd.compare.run import METHODS, compare
 from hsd.compare.sweep import sweep
 from hsd.console import read_json, report_to_stderr, write_json
@@ -25,6 +26,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--lossless", action="store_true", help="check that the output is the target's: equal texts, chi-square of sampling")
     what.add_argument("--sweep", action="store_true", help="predict and measure two dozen hierarchies on two kinds of prompts")
+    what.add_argument(
+        "--paper",
+        action="store_true",
+        help="as in the paper: check its Theorem 2.2 by simulation; target alone, best single draft and hierarchy here",
+    )
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder for the result as JSON")
     parser.add_argument("--methods", help=f"comma separated, of {', '.join(METHODS)} (default: all that are possible)")
     parser.add_argument("--count", type=int, metavar="N", help="prompts to use (default: 8; with --sweep 4 of each kind)")
@@ -51,6 +57,9 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
             raise BadInput(" ".join(models.notices))
         if args.lossless:
             result = check_lossless(models, plan, prompts.spread(count), max_new_tokens=args.max_new_tokens, report=report_to_stderr)
+        elif args.paper:
+            settings = {"repeats": args.repeats, "max_new_tokens": args.max_new_tokens, "report": report_to_stderr}
+            result = reproduce(models, plan, prompts.spread(count), **settings)
         elif args.sweep:
             result = sweep(
                 models,
@@ -89,7 +98,13 @@ def _drafts(plan: Plan) -> list[str]:
 
 def describe(result: dict[str, Any]) -> str:
     where = f"{result['environment']['device_name']}, {result['environment']['dtype']}"
-    return {"comparison": _describe_comparison, "lossless": _describe_lossless, "sweep": _describe_sweep}[result["kind"]](result, where)
+    describers = {
+        "comparison": _describe_comparison,
+        "lossless": _describe_lossless,
+        "sweep": _describe_sweep,
+        "paper": _describe_paper,
+    }
+    return describers[result["kind"]](result, where)
 
 
 def _describe_comparison(result: dict[str, Any], where: str) -> str:
@@ -160,3 +175,15 @@ def _describe_latency_models(result: dict[str, Any]) -> list[str]:
         + (" (the planner's)" if name == result["ranked_by"] else "")
         for name, error in result["latency_models"].items()
     ]
+
+
+def _describe_paper(result: dict[str, Any], where: str) -> str:
+    lines = [
+        f"Latency per token of made-up hierarchies (seconds a pass, acceptance, thresholds), {result['tokens']:,} tokens simulated:",
+        f"{'Theorem 2.2':>12}{'exact':>10}{'simulated':>11}   hierarchy",
+    ]
+    for case in result["cases"]:
+        about = "; ".join(" ".join(f"{value:g}" for value in case[name]) for name in ("costs_s", "alphas", "thresholds"))
+        lines.append(f"{case['paper']:>12.3f}{case['exact']:>10.3f}{case['simulated']:>11.3f}   {about}")
+    lines += ["", "The comparison of the paper with the plan's models:"]
+    return "\n".join([*lines, _describe_comparison(result["comparison"], where)])

@@ -27,7 +27,8 @@ _PATTERNS = ((2, 4, 8, 12), (3, 3, 3, 3), (6, 8, 10, 12), (1, 2, 4, 6), (4, 2, 5
 _LARGEST = 12  # threshold
 _WIDEST = 54  # new tokens in the longest pass of any of them
 _FIRST_LOOK_S = 6.0  # passes timed to choose the hierarchies; those that count are timed while the hierarchies run
-_AT_ONCE = 6  # runs between two sweeps over the passes
+_MOST_AT_ONCE = 6  # runs between two sweeps over the passes, fewer where that made too few sweeps for a narrow median
+_SWEEPS = 40
 
 
 def sweep(
@@ -145,7 +146,8 @@ class _Runs:
 
     def go_on(self) -> None:
         """The next few runs, in the order repeat, prompt, hierarchy."""
-        for _ in range(min(_AT_ONCE, self.total - self.done)):
+        at_once = max(1, min(_MOST_AT_ONCE, self.total // _SWEEPS))
+        for _ in range(min(at_once, self.total - self.done)):
             rest, number = divmod(self.done, len(self.hierarchies))
             repeat, prompt = divmod(rest, len(self.encoded))
             self.report(Progress("sweep", self.done, self.total, None, f"repeat {repeat + 1} of {self.repeats}"))

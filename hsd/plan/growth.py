@@ -31,6 +31,20 @@ def measure_growth(models: Sequence[int] = (3, 5, 7, 9), thresholds: Sequence[in
     return [_measure(count, most, repeats) for count in models for most in thresholds]
 
 
+def fitted_exponents(points: Sequence[Growth]) -> dict[str, float]:
+    """Powers of T̄·K with which the seconds grow, by least squares on logarithms: `build`, `one_pass`, `bellman_ford`, and `bound`.
+
+    The bound of the paper has T̄⁴K⁴ log T̄K; its own fitted power is a little above 4. Solvers timed at fewer than two sizes are left out.
+    """
+    found = {}
+    values = {"build": "build_s", "one_pass": "one_pass_s", "bellman_ford": "bellman_ford_s", "bound": "paper_operations"}
+    for name, field in values.items():
+        rows = [(point.max_threshold * (point.models - 1), getattr(point, field)) for point in points if getattr(point, field)]
+        if len({size for size, _ in rows}) > 1:
+            found[name] = float(np.polyfit(*np.log(np.array(rows, float)).T, 1)[0])
+    return found
+
+
 def random_problem(models: int, max_threshold: int, seed: int = 0) -> Problem:
     """A made-up problem: costs that grow and acceptances that fall with the distance between models."""
     random = np.random.default_rng(seed)

@@ -61,3 +61,14 @@ def test_mistakes_are_named(measurement_file, tmp_path):
     with pytest.raises(BadInput, match="cannot be written"):
         run(arguments(measurement_file, "--out", damaged / "plan.json"))
     assert not out.exists()
+
+
+def test_growth_needs_no_measurement(monkeypatch):
+    from hsd.plan import command, growth
+
+    monkeypatch.setattr(command, "measure_growth", lambda: growth.measure_growth(models=(3, 5), thresholds=(4, 8), repeats=1))
+    result = json.loads(json.dumps(run(arguments("--growth"))))
+    assert len(result["points"]) == 4 and set(result["exponents"]) == {"build", "one_pass", "bellman_ford", "bound"}
+    assert "Fitted powers" in describe(result)
+    with pytest.raises(BadInput, match="measurement file"):
+        run(arguments())
