@@ -8,7 +8,8 @@ from transformers import PreTrainedModel
 from hsd.errors import BadInput, IncompatibleModel
 from hsd.models.causal import CausalNetwork
 from hsd.models.derived import early_exit_module, quantized_module
-from hsd.models.lean import LeanNetwork, early_exit_copy, lean_network, quantized_copy, supports_lean
+from hsd.models.fuse import early_exit_copy, lean_network, quantized_copy, supports_lean
+from hsd.models.lean import LeanNetwork
 from hsd.models.lookup import PromptLookup
 from hsd.models.network import Network, Proposer
 from hsd.models.pieces import ShardedNetwork, in_pieces, is_sharded, refuse_derived

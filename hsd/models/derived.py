@@ -9,6 +9,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from hsd.errors import IncompatibleModel
+from hsd.models.blocked import blocked
 from hsd.models.linear import Linear, quantized_linear
 
 _LAYER_LISTS = ("model.layers", "transformer.h", "gpt_neox.layers", "model.decoder.layers", "model.language_model.layers")
@@ -20,7 +21,8 @@ class PackedLinear(nn.Module):
     def __init__(self, linear: nn.Linear, bits: int) -> None:
         super().__init__()
         bias = None if linear.bias is None else linear.bias.detach()
-        self.product: Linear = quantized_linear(linear.weight.detach(), bias, bits)
+        weight = linear.weight.detach()
+        self.product: Linear = blocked(weight, bias, bits, pages=None) or quantized_linear(weight, bias, bits)
         self.weight = linear.weight  # shared; transformers reads its dtype and device
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

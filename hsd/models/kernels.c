@@ -11,6 +11,7 @@ typedef uint16_t bf16;
 #define MAX_HEAD_DIM 256
 #define MAX_CONTEXT_BLOCK 512
 #define PARALLEL_ABOVE 40000 /* products; less is not worth waking a second thread */
+#define SERIAL_BELOW 4000    /* values; as above */
 
 static inline float widen(bf16 x) {
     uint32_t bits = (uint32_t)x << 16;
@@ -46,6 +47,7 @@ static inline float exp_of(float x) { /* e^x for x <= 0, relative error below 3e
 
 /* x += delta (when given), out = x / rms(x) * weight; all (width, hidden). */
 void hsd_add_norm(bf16 *x, const bf16 *delta, const bf16 *weight, bf16 *out, int64_t width, int64_t hidden, float eps) {
+#pragma omp parallel for schedule(static) if (width * hidden > SERIAL_BELOW)
     for (int64_t row = 0; row < width; row++) {
         bf16 *xs = x + row * hidden;
         if (delta)
@@ -59,6 +61,7 @@ void hsd_add_norm(bf16 *x, const bf16 *delta, const bf16 *weight, bf16 *out, int
 
 /* out (width, inner) = silu(gate) * up, from gate_up (width, 2 * inner). */
 void hsd_silu_mul(const bf16 *gate_up, bf16 *out, int64_t width, int64_t inner) {
+#pragma omp parallel for schedule(static) if (width * inner > SERIAL_BELOW)
     for (int64_t row = 0; row < width; row++) {
         const bf16 *gate = gate_up + row * 2 * inner, *up = gate + inner;
         for (int64_t i = 0; i < inner; i++) {

@@ -19,10 +19,11 @@ from pathlib import Path
 
 import torch
 
-from hsd.settings import cache_dir
+from hsd.settings import INT4_GROUP_SIZE, cache_dir
 
 # The loops want every vectorization there is; the products are written in vectors, and -O3 makes them slower.
-_SOURCES = {Path(__file__).with_name(name): level for name, level in (("kernels.c", "-O3"), ("products.c", "-O2"), ("layers.c", "-O2"))}
+_LEVELS = {"kernels.c": "-O3", "products.c": "-O2", "attention.c": "-O2", "layers.c": "-O2"}
+_SOURCES = {Path(__file__).with_name(name): level for name, level in _LEVELS.items()}
 _COMPILERS = ("cc", "gcc", "clang")
 _FLAGS = (
     "-O3",
@@ -55,35 +56,37 @@ class Kernels:
         """Whether this processor has what the matrix products need (AVX-512 BF16 and VNNI)."""
         return bool(self.library.hsd_has_products())
 
-    def linear(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-        """x (q, in) @ weight (out, in).T + bias, (q, out)."""
-        out = x.new_empty(x.shape[0], weight.shape[0])
-        added = None if bias is None else bias.data_ptr()
-        self.library.hsd_linear_bf16(x.data_ptr(), weight.data_ptr(), added, out.data_ptr(), x.shape[0], *weight.shape[::-1])
+    def linear(self, x: torch.Tensor, blocks: torch.Tensor, bias: torch.Tensor | None, outputs: int) -> torch.Tensor:
+        """x (q, in) @ weight (out, in).T + bias, (q, out); weight in blocks as `hsd.models.blocked` lays them out."""
+        out = x.new_empty(x.shape[0], outputs)
+        self.library.hsd_linear_bf16(x.data_ptr(), blocks.data_ptr(), _address(bias), out.data_ptr(), *x.shape, outputs)
         return out
 
     def linear_int8(
-        self, x: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, bias: torch.Tensor | None, group: int
+        self, x: torch.Tensor, blocks: torch.Tensor, scales: torch.Tensor, bias: torch.Tensor | None, outputs: int, group: int
     ) -> torch.Tensor:
-        """As `linear` with weight codes (out, in) uint8, shifted by 128, and float32 scales (out,); x is rounded to int8 in
-        groups of `group` inputs, a multiple of 64 that divides them."""
-        rows, inputs = x.shape
-        out = x.new_empty(rows, codes.shape[0])
-        scratch = torch.empty(rows * (inputs + 4 * (inputs // group + 1)), dtype=torch.int8)
-        added = None if bias is None else bias.data_ptr()
+        """As `linear` with 8-bit codes and float32 scales (out, rounded up to whole blocks); x is rounded to int8 in groups of
+        `group` inputs, a multiple of 16 that divides them."""
+        out = x.new_empty(x.shape[0], outputs)
+        scratch = torch.empty(rounded_bytes(*x.shape, group), dtype=torch.uint8)
         # fmt: off
         self.library.hsd_linear_int8(
-            x.data_ptr(), codes.data_ptr(), scales.data_ptr(), added, out.data_ptr(), scratch.data_ptr(),
-            rows, inputs, codes.shape[0], group,
+            x.data_ptr(), blocks.data_ptr(), scales.data_ptr(), _address(bias), out.data_ptr(), scratch.data_ptr(), *x.shape, outputs, group
         )
         # fmt: on
+        return out
+
+    def linear_int4(self, x: torch.Tensor, blocks: torch.Tensor, bias: torch.Tensor | None, outputs: int) -> torch.Tensor:
+        """As `linear` with 4-bit codes, scales and minima; x is rounded to int8 in the same groups."""
+        out = x.new_empty(x.shape[0], outputs)
+        scratch = torch.empty(rounded_bytes(*x.shape, INT4_GROUP_SIZE), dtype=torch.uint8)
+        self.library.hsd_linear_int4(x.data_ptr(), blocks.data_ptr(), _address(bias), out.data_ptr(), scratch.data_ptr(), *x.shape, outputs)
         return out
 
     def add_norm(self, x: torch.Tensor, delta: torch.Tensor | None, weight: torch.Tensor, eps: float) -> torch.Tensor:
         """Add `delta` to `x` (q, hidden) in place, and return its RMS norm times `weight`, (q, hidden)."""
         out = torch.empty_like(x)
-        added = None if delta is None else delta.data_ptr()
-        self.library.hsd_add_norm(x.data_ptr(), added, weight.data_ptr(), out.data_ptr(), x.shape[0], x.shape[1], eps)
+        self.library.hsd_add_norm(x.data_ptr(), _address(delta), weight.data_ptr(), out.data_ptr(), x.shape[0], x.shape[1], eps)
         return out
 
     def silu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
@@ -110,6 +113,15 @@ class Kernels:
         return out
 
 
+def rounded_bytes(rows: int, inputs: int, group: int) -> int:
+    """Room that a product needs for `rows` of x rounded to int8."""
+    return rows * (inputs + 8 * (inputs // group))
+
+
+def _address(tensor: torch.Tensor | None) -> int | None:
+    return None if tensor is None else tensor.data_ptr()
+
+
 @functools.cache
 def load() -> Kernels | str:
     """The compiled kernels, or one sentence that says why there are none."""
@@ -131,7 +143,8 @@ def load() -> Kernels | str:
     if library.hsd_has_products():
         library.hsd_linear_bf16.argtypes = [_POINTER] * 4 + [_COUNT] * 3
         library.hsd_linear_int8.argtypes = [_POINTER] * 6 + [_COUNT] * 4
-        library.hsd_linear_bf16.restype = library.hsd_linear_int8.restype = None
+        library.hsd_linear_int4.argtypes = [_POINTER] * 5 + [_COUNT] * 3
+        library.hsd_linear_bf16.restype = library.hsd_linear_int8.restype = library.hsd_linear_int4.restype = None
     library.hsd_add_norm.restype = library.hsd_silu_mul.restype = None
     return Kernels(library)
 

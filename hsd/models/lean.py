@@ -7,26 +7,16 @@ counter, and keys are never repeated for grouped queries. The module's own weigh
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from transformers import PreTrainedModel
 
 from hsd.errors import BadInput
 from hsd.models import kernels
-from hsd.models.causal import context_limit
-from hsd.models.kernels import CACHE_LINE, Kernels, LargePages
-from hsd.models.linear import (
-    WIDEST_STREAMED,
-    DenseLinear,
-    Linear,
-    PackedDenseLinear,
-    StreamedLinear,
-    dense_linear,
-    quantized_linear,
-    streaming_kernels,
-)
+from hsd.models.kernels import Kernels
+from hsd.models.linear import Linear
 from hsd.models.network import Cache, Network
 from hsd.models.program import program_for
 
@@ -35,10 +25,7 @@ from hsd.models.program import program_for
 # hierarchy is then the target's own, bit for bit, and not only up to near-ties.
 TILE = 4  # query tokens
 KEY_BLOCK = 32  # keys
-WIDEST_TILED = WIDEST_STREAMED  # a prompt's passes are wider and the same for every hierarchy
-
-LEAN_TYPES = ("llama", "mistral", "qwen2", "qwen3")
-_ROPE_TYPES = ("default", "llama3", "linear")  # others change with the length of the text
+WIDEST_TILED = 64  # a prompt's passes are wider and the same for every hierarchy
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +72,8 @@ class LeanNetwork:
         self,
         name: str,
         layers: list[Layer],
-        embedding: torch.Tensor,
+        embed: Callable[[torch.Tensor], torch.Tensor],  # (q,) int64 -> (q, hidden)
+        vocab_size: int,
         final_norm: torch.Tensor,
         head: Linear,
         shape: Shape,
@@ -96,17 +84,17 @@ class LeanNetwork:
         self.name = name
         self.parent = parent
         self.layers = layers
-        self.embedding = embedding  # (vocab, hidden)
+        self.embed = embed
         self.final_norm = final_norm
         self.head = head
         self.shape = shape
         self.cos, self.sin = rotary  # (max_context, head_dim); sin is negated in its first half
         self.memory_bytes = memory_bytes
-        self.vocab_size = embedding.shape[0]
+        self.vocab_size = vocab_size
         self.max_context = self.cos.shape[0]
-        self.device, self.dtype = embedding.device, embedding.dtype
+        self.device, self.dtype = final_norm.device, final_norm.dtype
+        self.program = program_for(layers, final_norm, shape)
         self.kernels = _kernels_for(self)
-        self.program = None if self.kernels is None else program_for(self.kernels, layers, final_norm, shape)
 
     def new_cache(self, capacity: int) -> StaticCache:
         return StaticCache(len(self.layers), self.shape, min(capacity, self.max_context), self.dtype, self.device)
@@ -119,8 +107,10 @@ class LeanNetwork:
         stop = start + width
         if stop > cache.capacity:
             raise BadInput(f"{self.name} holds {cache.capacity} tokens, the text needs {stop}.")
-        x = F.embedding(token_ids.to(self.device), self.embedding)  # (q, hidden)
-        if self.kernels is not None and width <= WIDEST_TILED:
+        x = self.embed(token_ids.to(self.device))  # (q, hidden)
+        if self.program is not None:
+            x = self.program(x, cache, self.cos[start:stop], self.sin[start:stop])
+        elif self.kernels is not None and width <= WIDEST_TILED:
             x = self._layers_in_kernels(self.kernels, x, cache, start)
         else:
             x = self._layers_in_torch(x, cache, start)
@@ -131,8 +121,6 @@ class LeanNetwork:
         """All layers and the final norm, (q, hidden) -> (q, hidden); between the products run compiled loops."""
         eps, heads = self.shape.eps, self.shape.heads
         cos, sin = self.cos[start : start + x.shape[0]], self.sin[start : start + x.shape[0]]
-        if self.program is not None:
-            return self.program(x, cache, cos, sin)
         delta = None
         for index, layer in enumerate(self.layers):
             h = compiled.add_norm(x, delta, layer.input_norm, eps)
@@ -220,142 +208,3 @@ def _causal_mask(width: int, start: int, tile: int, group: int, dtype: torch.dty
 
 def _round_up(length: int) -> int:
     return -(-length // KEY_BLOCK) * KEY_BLOCK
-
-
-def supports_lean(module: PreTrainedModel) -> bool:
-    """Whether this architecture and configuration is what `LeanNetwork` computes."""
-    config = module.config
-    rope = getattr(config, "rope_parameters", None) or {}
-    return (
-        config.model_type in LEAN_TYPES
-        and type(module).__name__.endswith("ForCausalLM")
-        and getattr(config, "hidden_act", "") == "silu"
-        and rope.get("rope_type", "default") in _ROPE_TYPES
-        and not (getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True))
-        and set(getattr(config, "layer_types", None) or ["full_attention"]) == {"full_attention"}
-        and not getattr(config, "mlp_bias", False)
-        and all(type(layer.self_attn.q_proj) is torch.nn.Linear for layer in module.model.layers)
-    )
-
-
-def lean_network(name: str, module: PreTrainedModel) -> LeanNetwork:
-    """Take over the weights of `module`, its projections fused; nothing is kept twice.
-
-    Where the fused weights are packed for a kernel, the module's own are given up and it can compute no more
-    (`is_spent`); elsewhere they become views of the fused ones.
-    """
-    model, config = module.model, module.config
-    first = model.layers[0].self_attn
-    pages = _pages_for(module)
-    shape = Shape(
-        heads=config.num_attention_heads,
-        kv_heads=config.num_key_value_heads,
-        head_dim=first.head_dim,
-        hidden=config.hidden_size,
-        eps=config.rms_norm_eps,
-    )
-    layers = []
-    for block in model.layers:
-        attention, mlp = block.self_attn, block.mlp
-        layers.append(
-            Layer(
-                input_norm=block.input_layernorm.weight.detach(),
-                qkv=_fuse(pages, attention.q_proj, attention.k_proj, attention.v_proj),
-                q_norm=attention.q_norm.weight.detach() if hasattr(attention, "q_norm") else None,
-                k_norm=attention.k_norm.weight.detach() if hasattr(attention, "k_norm") else None,
-                out=_fuse(pages, attention.o_proj),
-                post_norm=block.post_attention_layernorm.weight.detach(),
-                gate_up=_fuse(pages, mlp.gate_proj, mlp.up_proj),
-                down=_fuse(pages, mlp.down_proj),
-            )
-        )
-    tied = module.lm_head.weight is model.embed_tokens.weight
-    head = _fuse(pages, module.lm_head)
-    if tied and pages is not None:
-        model.embed_tokens.weight = module.lm_head.weight
-    embedding = model.embed_tokens.weight.detach()
-    products = [head, *(linear for layer in layers for linear in (layer.qkv, layer.out, layer.gate_up, layer.down))]
-    shares_embedding = not isinstance(head, PackedDenseLinear) and head.weight.data_ptr() == embedding.data_ptr()
-    memory_bytes = sum(product.nbytes for product in products) + (0 if shares_embedding else embedding.nbytes)
-    return LeanNetwork(
-        name,
-        layers,
-        embedding=embedding,
-        final_norm=model.norm.weight.detach(),
-        head=head,
-        shape=shape,
-        rotary=_rotary_tables(module),
-        memory_bytes=memory_bytes,
-    )
-
-
-def quantized_copy(name: str, network: LeanNetwork, bits: int) -> LeanNetwork:
-    """A weight-only copy of `network` with `bits` bits that shares its embedding, norms and rotary tables."""
-    quantize = lambda linear: quantized_linear(linear.weight, linear.bias, bits)  # noqa: E731
-    layers = [
-        replace(layer, qkv=quantize(layer.qkv), out=quantize(layer.out), gate_up=quantize(layer.gate_up), down=quantize(layer.down))
-        for layer in network.layers
-    ]
-    head = quantize(network.head)
-    size = head.nbytes + sum(linear.nbytes for layer in layers for linear in (layer.qkv, layer.out, layer.gate_up, layer.down))
-    rotary = (network.cos, network.sin)
-    return LeanNetwork(name, layers, network.embedding, network.final_norm, head, network.shape, rotary, memory_bytes=size, parent=network)
-
-
-def early_exit_copy(name: str, network: LeanNetwork, num_layers: int) -> LeanNetwork:
-    """The first `num_layers` layers with the final norm and head; shares every weight."""
-    rotary = (network.cos, network.sin)
-    layers = network.layers[:num_layers]
-    return LeanNetwork(
-        name, layers, network.embedding, network.final_norm, network.head, network.shape, rotary, memory_bytes=0, parent=network
-    )
-
-
-def is_spent(module: PreTrainedModel) -> bool:
-    """Whether a lean network took the module's weights away."""
-    return any(parameter.numel() == 0 for parameter in module.parameters())
-
-
-def _pages_for(module: PreTrainedModel) -> LargePages | None:
-    """Room for every linear weight of the module, where this project's own products serve."""
-    weight = module.lm_head.weight
-    if streaming_kernels(weight.device, weight.dtype) is None:
-        return None
-    linears = [part for part in module.modules() if isinstance(part, torch.nn.Linear)]
-    return LargePages(sum(linear.weight.nbytes + 2 * CACHE_LINE for linear in linears))
-
-
-@torch.no_grad()
-def _fuse(pages: LargePages | None, *linears: torch.nn.Linear) -> DenseLinear | PackedDenseLinear | StreamedLinear:
-    """One product instead of several of the same input; the linears' own weights become views of it, or are given up."""
-    weight = linears[0].weight.detach() if len(linears) == 1 else torch.cat([linear.weight.detach() for linear in linears])
-    bias = None if linears[0].bias is None else torch.cat([linear.bias.detach() for linear in linears])
-    product: DenseLinear | PackedDenseLinear | StreamedLinear
-    if pages is not None:
-        weight = pages.place(weight)
-        product = StreamedLinear(streaming_kernels(weight.device, weight.dtype), weight, bias)
-    else:
-        product = dense_linear(weight, bias)
-    if isinstance(product, PackedDenseLinear):
-        for linear in linears:
-            # A new parameter, so that an embedding tied to the old one keeps it.
-            linear.weight = torch.nn.Parameter(weight.new_empty(0), requires_grad=False)
-    elif pages is not None or len(linears) > 1:
-        sizes = [linear.weight.shape[0] for linear in linears]
-        for linear, rows in zip(linears, weight.split(sizes), strict=True):
-            linear.weight = torch.nn.Parameter(rows, requires_grad=False)
-        for linear, entries in zip(linears, () if bias is None else bias.split(sizes), strict=bias is not None):
-            linear.bias = torch.nn.Parameter(entries, requires_grad=False)
-    return product
-
-
-@torch.inference_mode()
-def _rotary_tables(module: PreTrainedModel) -> tuple[torch.Tensor, torch.Tensor]:
-    """Cosines and sines (max_context, head_dim) from the module's own rotary embedding."""
-    limit = context_limit(module.config)
-    weight = module.model.embed_tokens.weight
-    positions = torch.arange(limit, device=weight.device)[None]
-    cos, sin = module.model.rotary_emb(weight[:1, None], positions)  # (1, limit, head_dim)
-    cos, sin = cos[0].clone(), sin[0].clone()
-    sin[:, : sin.shape[1] // 2].neg_()
-    return cos, sin

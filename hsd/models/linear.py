@@ -8,12 +8,9 @@ import torch
 import torch.nn.functional as F
 
 from hsd.errors import DeviceUnsupported
-from hsd.models import kernels
-from hsd.models.kernels import Kernels
 from hsd.settings import INT4_GROUP_SIZE
 
 _LEAST_ROWS = 4
-WIDEST_STREAMED = 64  # rows; beyond it a library's product is faster, and only a prompt is that wide
 
 Linear = Callable[[torch.Tensor], torch.Tensor]
 
@@ -63,30 +60,6 @@ class PackedDenseLinear:
         return self.packed.numel() * self.packed.element_size()
 
 
-class StreamedLinear:
-    """As `DenseLinear` on this project's own product for few rows, whose weights stream from large pages."""
-
-    __slots__ = ("bias", "kernels", "weight")
-
-    def __init__(self, kernels: Kernels, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
-        self.kernels, self.weight, self.bias = kernels, weight, bias
-
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        if x.shape[0] > WIDEST_STREAMED:
-            return F.linear(x, self.weight, self.bias)
-        return self.kernels.linear(x, self.weight, self.bias)  # (q, in) -> (q, out)
-
-    @property
-    def nbytes(self) -> int:
-        return self.weight.nbytes
-
-
-def streaming_kernels(device: torch.device, dtype: torch.dtype) -> Kernels | None:
-    """The compiled products, where they serve."""
-    found = kernels.load() if kernels.applicable(device, dtype) else None
-    return found if isinstance(found, Kernels) and found.has_products else None
-
-
 def dense_linear(weight: torch.Tensor, bias: torch.Tensor | None = None) -> DenseLinear | PackedDenseLinear:
     """The faster of the two forms for this device and dtype."""
     packs = weight.device.type == "cpu" and weight.dtype == torch.bfloat16 and torch.backends.mkldnn.is_available()
@@ -113,35 +86,6 @@ class Int8Linear:
     @property
     def nbytes(self) -> int:
         return self.weight.nbytes + self.scales.nbytes
-
-
-class StreamedInt8Linear:
-    """int8 weights, one scale per output channel (RTN), times x rounded to int8 in groups: int8 products throughout.
-
-    The rounding of x is the draft's own affair, like that of its weights: any draft is lossless.
-    """
-
-    __slots__ = ("bias", "codes", "group", "kernels", "scales")
-
-    def __init__(self, kernels: Kernels, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
-        self.scales = (weight.float().abs().amax(dim=1).clamp(min=1e-8) / 127).contiguous()  # (out,)
-        codes = (weight.float() / self.scales[:, None]).round().clamp(-127, 127)
-        self.codes = (codes + 128).to(torch.uint8)
-        self.group = _group_of(weight.shape[1])
-        self.kernels, self.bias = kernels, bias
-
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        return self.kernels.linear_int8(x, self.codes, self.scales, self.bias, self.group)  # (q, in) -> (q, out)
-
-    @property
-    def nbytes(self) -> int:
-        return self.codes.nbytes + self.scales.nbytes
-
-
-def _group_of(inputs: int) -> int:
-    """Inputs that share a scale of x: the largest multiple of 64 up to 192 that divides them, 0 where there is none.
-    Smaller groups round finer, larger ones cost less; 192 accepts 0.96 where 64 accepts 0.97 on SmolLM2-135M."""
-    return next((group for group in (192, 128, 64) if inputs % group == 0), 0)
 
 
 class Int4Linear:
@@ -184,9 +128,6 @@ def quantized_linear(weight: torch.Tensor, bias: torch.Tensor | None, bits: int)
             f"int4 needs input widths divisible by {INT4_GROUP_SIZE} and output widths divisible by 16; this model has "
             f"{tuple(weight.shape)}. Use quantized:int8."
         )
-    fast = streaming_kernels(weight.device, weight.dtype)
-    if bits == 8 and fast is not None and _group_of(weight.shape[1]):
-        return StreamedInt8Linear(fast, weight, bias)
     try:
         return kind(weight, bias)
     except (RuntimeError, NotImplementedError, AttributeError) as error:

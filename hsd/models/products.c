@@ -1,148 +1,215 @@
 /* Matrix products of a few rows with weights that stream from memory once, on processors with AVX-512 BF16 and VNNI.
  *
- * Libraries tune their products for many rows. In decoding there are few, and the memory is the limit: with the weights
- * in large pages and read in one stream, a few rows of x cost little more than one. Every output is summed in an order of
- * its own, whatever the number of rows. */
+ * Libraries tune their products for many rows. In decoding there are few, and memory is the limit. Weights lie in blocks of
+ * 32 outputs, all of a block's inputs in the order in which they are read, so that each lane of a register sums one output:
+ * nothing is added across lanes, and a few rows cost little more than one. Every output is summed in one order, whatever the
+ * number of rows, so that a token's bits do not depend on the width of its pass. */
 
 #include <stdint.h>
-#include <string.h>
 
 #if defined(__AVX512BF16__) && defined(__AVX512VNNI__) && defined(__AVX512BW__)
 #include <immintrin.h>
 
 typedef uint16_t bf16;
 
-#define ROWS 5 /* most rows of x at a time */
-/* Rows to take when some are left. 4, 6, 7 and 8 at once take up to twice as long as in two parts on the processor this was
- * measured on (Zen 4, gcc 12). */
-#define TAKE(left) ((left) <= 3 ? (left) : (left) == 4 ? 2 : (left) == 6 ? 3 : ROWS)
+#define BLOCK 32     /* outputs: two registers */
+#define INT4_GROUP 32 /* inputs that share a scale of an int4 weight, and of x beside it */
+#define INT4_BYTES 640 /* of one block and group: 512 of codes, 64 of scales, 64 of minima */
+#define AHEAD 2048 /* bytes to ask memory for in advance */
 #define UNROLL _Pragma("GCC unroll 16") /* so that the sums stay in registers */
+#define INLINE static inline __attribute__((always_inline))
+/* Call row function `f` for the rows left, in equal parts of at most `most` rows, whose number the compiler then knows. */
+#define IN_PARTS(rows, most, f, ...)                                                     \
+    for (int64_t row = 0, parts = ((rows) + (most) - 1) / (most), some; row < (rows); row += some, parts--) { \
+        some = ((rows) - row + parts - 1) / parts;                                       \
+        switch (some) {                                                                  \
+            case 1: f(__VA_ARGS__, row, 1); break;                                       \
+            case 2: f(__VA_ARGS__, row, 2); break;                                       \
+            case 3: f(__VA_ARGS__, row, 3); break;                                       \
+            case 4: f(__VA_ARGS__, row, 4); break;                                       \
+            case 5: f(__VA_ARGS__, row, 5); break;                                       \
+            case 6: f(__VA_ARGS__, row, 6); break;                                       \
+            case 7: f(__VA_ARGS__, row, (most) < 7 ? 1 : 7); break;                      \
+            default: f(__VA_ARGS__, row, (most) < 8 ? 1 : 8);                            \
+        }                                                                                \
+    }
+
+typedef struct {
+    const bf16 *bias; /* (outputs), or absent */
+    bf16 *out;        /* (rows, outputs) */
+    int64_t outputs, first; /* first output of this block */
+} target;
 
 int hsd_has_products(void) { return 1; }
 
-static inline float widen(bf16 x) {
-    uint32_t bits = (uint32_t)x << 16;
-    float value;
-    memcpy(&value, &bits, 4);
-    return value;
+INLINE float widen(bf16 x) { return _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128((int32_t)x << 16))); }
+
+/* Write the sums of one row and one half of a block. */
+INLINE void put(__m512 sums, const target *t, int64_t row, int half) {
+    int64_t first = t->first + 16 * half, left = t->outputs - first;
+    if (left <= 0) return;
+    __mmask16 lanes = left >= 16 ? 0xffff : (__mmask16)((1u << left) - 1);
+    if (t->bias)
+        sums = _mm512_add_ps(sums, _mm512_castsi512_ps(_mm512_slli_epi32(
+                                       _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(lanes, t->bias + first)), 16)));
+    _mm256_mask_storeu_epi16(t->out + row * t->outputs + first, lanes, (__m256i)_mm512_cvtneps_pbh(sums));
 }
 
-static inline bf16 narrow(float value) {
-    uint32_t bits;
-    memcpy(&bits, &value, 4);
-    uint32_t rounded = bits + 0x7fff + ((bits >> 16) & 1);
-    return (bf16)(((bits & 0x7fffffff) > 0x7f800000 ? bits | 0x400000 : rounded) >> 16);
-}
+INLINE __m512i pair(const void *x) { int32_t both; __builtin_memcpy(&both, x, 4); return _mm512_set1_epi32(both); }
 
-/* One row of weight times `rows` (at most ROWS) of x. One at a time: memory is read in one stream, which is what it is
- * fastest at. */
-static inline __attribute__((always_inline)) void row_bf16(const bf16 *w, const bf16 *x, int64_t inputs, float *sums, const int rows) {
-    __m512 sum[ROWS];
-    UNROLL for (int r = 0; r < rows; r++) sum[r] = _mm512_setzero_ps();
-    int64_t whole = inputs & ~(int64_t)31;
-    for (int64_t k = 0; k < whole; k += 32) {
-        __m512bh ws = (__m512bh)_mm512_loadu_si512(w + k);
-        UNROLL for (int r = 0; r < rows; r++) sum[r] = _mm512_dpbf16_ps(sum[r], ws, (__m512bh)_mm512_loadu_si512(x + r * inputs + k));
+INLINE void block_bf16(const bf16 *w, const bf16 *x, int64_t inputs, const target *t, int64_t row, const int rows) {
+    __m512 low[8], high[8];
+    UNROLL for (int r = 0; r < rows; r++) low[r] = high[r] = _mm512_setzero_ps();
+    x += row * inputs;
+    for (int64_t k = 0; k < inputs; k += 2) {
+        const bf16 *ws = w + k * BLOCK;
+        _mm_prefetch((const char *)ws + AHEAD, _MM_HINT_T0);
+        _mm_prefetch((const char *)ws + AHEAD + 64, _MM_HINT_T0);
+        __m512bh a = (__m512bh)_mm512_loadu_si512(ws), b = (__m512bh)_mm512_loadu_si512(ws + 32);
+        UNROLL for (int r = 0; r < rows; r++) {
+            __m512bh xs = (__m512bh)pair(x + r * inputs + k);
+            low[r] = _mm512_dpbf16_ps(low[r], a, xs);
+            high[r] = _mm512_dpbf16_ps(high[r], b, xs);
+        }
     }
-    if (whole < inputs) {
-        __mmask32 rest = (1u << (inputs - whole)) - 1;
-        __m512bh ws = (__m512bh)_mm512_maskz_loadu_epi16(rest, w + whole);
-        UNROLL for (int r = 0; r < rows; r++)
-            sum[r] = _mm512_dpbf16_ps(sum[r], ws, (__m512bh)_mm512_maskz_loadu_epi16(rest, x + r * inputs + whole));
-    }
-    UNROLL for (int r = 0; r < rows; r++) sums[r] = _mm512_reduce_add_ps(sum[r]);
+    UNROLL for (int r = 0; r < rows; r++) put(low[r], t, row + r, 0), put(high[r], t, row + r, 1);
 }
 
-/* out (rows, outputs) = x (rows, inputs) @ weight (outputs, inputs).T + bias (outputs); bias may be absent. */
+/* out (rows, outputs) = x (rows, inputs) @ weight.T + bias. weight (outputs / 32, inputs / 2, 32, 2), outputs rounded up. */
 void hsd_linear_bf16(const bf16 *x, const bf16 *weight, const bf16 *bias, bf16 *out, int64_t rows, int64_t inputs, int64_t outputs) {
 #pragma omp parallel for schedule(static)
-    for (int64_t n = 0; n < outputs; n++) {
-        const bf16 *w = weight + n * inputs;
-        for (int64_t row = 0, some; row < rows; row += some) {
-            float sums[ROWS];
-            const bf16 *xs = x + row * inputs;
-            some = TAKE(rows - row);
-            switch (some) {
-                case 1: row_bf16(w, xs, inputs, sums, 1); break;
-                case 2: row_bf16(w, xs, inputs, sums, 2); break;
-                case 3: row_bf16(w, xs, inputs, sums, 3); break;
-                default: row_bf16(w, xs, inputs, sums, 5);
-            }
-            for (int64_t r = 0; r < some; r++) out[(row + r) * outputs + n] = narrow(sums[r] + (bias ? widen(bias[n]) : 0.0f));
-        }
+    for (int64_t n = 0; n < outputs; n += BLOCK) {
+        target t = {bias, out, outputs, n};
+        IN_PARTS(rows, 8, block_bf16, weight + n * inputs, x, inputs, &t)
     }
 }
 
-/* Rows of x to int8 in groups that share a scale; offsets (rows) is what the weights' shift of 128 adds. */
-static void quantize(const bf16 *x, int8_t *codes, float *scales, float *offsets, int64_t rows, int64_t inputs, int64_t group) {
-    for (int64_t row = 0; row < rows; row++) {
-        float offset = 0;
-        for (int64_t first = 0; first < inputs; first += group) {
-            const bf16 *xs = x + row * inputs + first;
-            float largest = 0;
-            for (int64_t i = 0; i < group; i++) {
-                float value = widen(xs[i]);
-                value = value < 0 ? -value : value;
-                largest = value > largest || value != value ? value : largest; /* a NaN must come through */
-            }
-            float scale = largest / 127.0f, inverse = largest > 0 ? 127.0f / largest : 0.0f;
-            int32_t total = 0;
-            for (int64_t i = 0; i < group; i++) {
-                float value = widen(xs[i]) * inverse;
-                int32_t code = (int32_t)(value + (value < 0 ? -0.5f : 0.5f));
-                codes[row * inputs + first + i] = (int8_t)code;
-                total += code;
-            }
-            scales[row * (inputs / group) + first / group] = scale;
-            offset += scale * 128.0f * (float)total;
-        }
-        offsets[row] = offset;
-    }
-}
-
-static inline __attribute__((always_inline)) void row_int8(const uint8_t *w, const int8_t *x, const float *scales, int64_t inputs, int64_t group,
-                                                          float *sums, const int rows) {
-    __m512 sum[ROWS];
-    UNROLL for (int r = 0; r < rows; r++) sum[r] = _mm512_setzero_ps();
+/* Rows of x to int8 in groups of `group` inputs that share a scale; sums (rows, groups) are those of what the codes stand for. */
+static void quantize(const bf16 *x, int8_t *codes, float *scales, float *sums, int64_t rows, int64_t inputs, int64_t group) {
     int64_t groups = inputs / group;
-    for (int64_t g = 0; g < groups; g++) {
-        __m512i dots[ROWS];
-        UNROLL for (int r = 0; r < rows; r++) dots[r] = _mm512_setzero_si512();
-        for (int64_t k = g * group; k < (g + 1) * group; k += 64) {
-            __m512i ws = _mm512_loadu_si512(w + k);
-            UNROLL for (int r = 0; r < rows; r++) dots[r] = _mm512_dpbusd_epi32(dots[r], ws, _mm512_loadu_si512(x + r * inputs + k));
+#pragma omp parallel for schedule(static) if (rows * inputs > 4096)
+    for (int64_t row = 0; row < rows; row++)
+        for (int64_t g = 0; g < groups; g++) {
+            const bf16 *xs = x + row * inputs + g * group;
+            __m512 largest = _mm512_setzero_ps();
+            for (int64_t i = 0; i < group; i += 16) {
+                __m512i value = _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)(xs + i))), 16);
+                largest = _mm512_max_ps(largest, _mm512_abs_ps(_mm512_castsi512_ps(value)));
+            }
+            float most = _mm512_reduce_max_ps(largest), inverse = most > 0 ? 127.0f / most : 0.0f;
+            __m512i total = _mm512_setzero_si512();
+            __mmask16 broken = 0;
+            for (int64_t i = 0; i < group; i += 16) {
+                __m512 value = _mm512_castsi512_ps(
+                    _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)(xs + i))), 16));
+                broken |= _mm512_cmp_ps_mask(_mm512_sub_ps(value, value), value, _CMP_UNORD_Q); /* NaN or infinite */
+                __m512i code = _mm512_cvtps_epi32(_mm512_mul_ps(value, _mm512_set1_ps(inverse)));
+                total = _mm512_add_epi32(total, code);
+                _mm_storeu_si128((void *)(codes + row * inputs + g * group + i), _mm512_cvtsepi32_epi8(code));
+            }
+            float scale = broken ? __builtin_nanf("") : most / 127.0f; /* must come through */
+            scales[row * groups + g] = scale;
+            sums[row * groups + g] = scale * (float)_mm512_reduce_add_epi32(total);
         }
-        UNROLL for (int r = 0; r < rows; r++)
-            sum[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots[r]), _mm512_set1_ps(scales[r * groups + g]), sum[r]);
-    }
-    UNROLL for (int r = 0; r < rows; r++) sums[r] = _mm512_reduce_add_ps(sum[r]);
 }
 
-/* As hsd_linear_bf16, with weight codes shifted by 128 into unsigned bytes and one scale per output; x is rounded to int8
- * in groups of `group` inputs, a multiple of 64 that divides them. scratch holds rows * (inputs + 4 * (inputs / group + 1))
- * bytes. */
+typedef struct {
+    const int8_t *codes; /* (rows, inputs) */
+    const float *scales, *sums; /* (rows, groups) */
+    int64_t inputs, group;
+} rounded;
+
+INLINE void block_int8(const uint8_t *w, const rounded *x, const float *scales, const target *t, int64_t row, const int rows) {
+    __m512 low[6], high[6];
+    UNROLL for (int r = 0; r < rows; r++) low[r] = high[r] = _mm512_setzero_ps();
+    int64_t groups = x->inputs / x->group;
+    for (int64_t g = 0; g < groups; g++) {
+        __m512i a[6], b[6];
+        UNROLL for (int r = 0; r < rows; r++) a[r] = b[r] = _mm512_setzero_si512();
+        const int8_t *xs = x->codes + row * x->inputs;
+        for (int64_t k = g * x->group; k < (g + 1) * x->group; k += 4) {
+            const uint8_t *ws = w + k * BLOCK;
+            _mm_prefetch((const char *)ws + AHEAD, _MM_HINT_T0);
+            _mm_prefetch((const char *)ws + AHEAD + 64, _MM_HINT_T0);
+            __m512i first = _mm512_loadu_si512(ws), second = _mm512_loadu_si512(ws + 64);
+            UNROLL for (int r = 0; r < rows; r++) {
+                __m512i four = pair(xs + r * x->inputs + k);
+                a[r] = _mm512_dpbusd_epi32(a[r], first, four);
+                b[r] = _mm512_dpbusd_epi32(b[r], second, four);
+            }
+        }
+        UNROLL for (int r = 0; r < rows; r++) {
+            float shift = -128.0f * x->sums[(row + r) * groups + g];
+            __m512 scale = _mm512_set1_ps(x->scales[(row + r) * groups + g]);
+            low[r] = _mm512_add_ps(low[r], _mm512_fmadd_ps(_mm512_cvtepi32_ps(a[r]), scale, _mm512_set1_ps(shift)));
+            high[r] = _mm512_add_ps(high[r], _mm512_fmadd_ps(_mm512_cvtepi32_ps(b[r]), scale, _mm512_set1_ps(shift)));
+        }
+    }
+    __m512 first = _mm512_loadu_ps(scales), second = _mm512_loadu_ps(scales + 16);
+    UNROLL for (int r = 0; r < rows; r++) put(_mm512_mul_ps(low[r], first), t, row + r, 0), put(_mm512_mul_ps(high[r], second), t, row + r, 1);
+}
+
+static rounded round_rows(const bf16 *x, int8_t *scratch, int64_t rows, int64_t inputs, int64_t group) {
+    float *scales = (float *)(scratch + rows * inputs), *sums = scales + rows * (inputs / group);
+    quantize(x, scratch, scales, sums, rows, inputs, group);
+    return (rounded){scratch, scales, sums, inputs, group};
+}
+
+/* As hsd_linear_bf16 with weight codes (outputs / 32, inputs / 4, 32, 4), shifted by 128 into unsigned bytes, and one scale
+ * per output, a whole number of blocks of them; x is rounded to int8 in groups of `group` inputs, a multiple of 16 that
+ * divides them. scratch holds rows * (inputs + 8 * inputs / group) bytes. */
 void hsd_linear_int8(const bf16 *x, const uint8_t *weight, const float *weight_scales, const bf16 *bias, bf16 *out, int8_t *scratch,
                      int64_t rows, int64_t inputs, int64_t outputs, int64_t group) {
-    int64_t groups = inputs / group;
-    float *scales = (float *)(scratch + rows * inputs), *offsets = scales + rows * groups;
-    quantize(x, scratch, scales, offsets, rows, inputs, group);
+    rounded xs = round_rows(x, scratch, rows, inputs, group);
 #pragma omp parallel for schedule(static)
-    for (int64_t n = 0; n < outputs; n++) {
-        const uint8_t *w = weight + n * inputs;
-        for (int64_t row = 0, some; row < rows; row += some) {
-            float sums[ROWS];
-            const int8_t *xs = scratch + row * inputs;
-            const float *ss = scales + row * groups;
-            some = TAKE(rows - row);
-            switch (some) {
-                case 1: row_int8(w, xs, ss, inputs, group, sums, 1); break;
-                case 2: row_int8(w, xs, ss, inputs, group, sums, 2); break;
-                case 3: row_int8(w, xs, ss, inputs, group, sums, 3); break;
-                default: row_int8(w, xs, ss, inputs, group, sums, 5);
+    for (int64_t n = 0; n < outputs; n += BLOCK) {
+        target t = {bias, out, outputs, n};
+        IN_PARTS(rows, 6, block_int8, weight + n * inputs, &xs, weight_scales + n, &t)
+    }
+}
+
+INLINE void block_int4(const uint8_t *w, const rounded *x, const target *t, int64_t row, const int rows) {
+    __m512 low[6], high[6];
+    UNROLL for (int r = 0; r < rows; r++) low[r] = high[r] = _mm512_setzero_ps();
+    const __m512i nibble = _mm512_set1_epi8(15);
+    int64_t groups = x->inputs / INT4_GROUP;
+    for (int64_t g = 0; g < groups; g++, w += INT4_BYTES) {
+        __m512i a[6], b[6];
+        UNROLL for (int r = 0; r < rows; r++) a[r] = b[r] = _mm512_setzero_si512();
+        const int8_t *xs = x->codes + row * x->inputs + g * INT4_GROUP;
+        UNROLL for (int byte = 0; byte < INT4_BYTES; byte += 64) _mm_prefetch((const char *)w + AHEAD + byte, _MM_HINT_T0);
+        UNROLL for (int k = 0; k < INT4_GROUP; k += 8) {
+            __m512i first = _mm512_loadu_si512(w + k * 16), second = _mm512_loadu_si512(w + k * 16 + 64);
+            __m512i first_low = _mm512_and_si512(first, nibble), first_high = _mm512_and_si512(_mm512_srli_epi16(first, 4), nibble);
+            __m512i second_low = _mm512_and_si512(second, nibble), second_high = _mm512_and_si512(_mm512_srli_epi16(second, 4), nibble);
+            UNROLL for (int r = 0; r < rows; r++) {
+                __m512i four = pair(xs + r * x->inputs + k), next = pair(xs + r * x->inputs + k + 4);
+                a[r] = _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(a[r], first_low, four), first_high, next);
+                b[r] = _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(b[r], second_low, four), second_high, next);
             }
-            for (int64_t r = 0; r < some; r++)
-                out[(row + r) * outputs + n] = narrow((sums[r] - offsets[row + r]) * weight_scales[n] + (bias ? widen(bias[n]) : 0.0f));
         }
+        const __m256i *halves = (const __m256i *)(w + 512);
+        __m512 scale_low = _mm512_cvtph_ps(_mm256_loadu_si256(halves)), scale_high = _mm512_cvtph_ps(_mm256_loadu_si256(halves + 1));
+        __m512 least_low = _mm512_cvtph_ps(_mm256_loadu_si256(halves + 2)), least_high = _mm512_cvtph_ps(_mm256_loadu_si256(halves + 3));
+        UNROLL for (int r = 0; r < rows; r++) {
+            __m512 scale = _mm512_set1_ps(x->scales[(row + r) * groups + g]), sum = _mm512_set1_ps(x->sums[(row + r) * groups + g]);
+            low[r] = _mm512_fmadd_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(a[r]), scale), scale_low, _mm512_fmadd_ps(least_low, sum, low[r]));
+            high[r] = _mm512_fmadd_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(b[r]), scale), scale_high, _mm512_fmadd_ps(least_high, sum, high[r]));
+        }
+    }
+    UNROLL for (int r = 0; r < rows; r++) put(low[r], t, row + r, 0), put(high[r], t, row + r, 1);
+}
+
+/* As hsd_linear_int8 with 4-bit codes, scale * code + minimum, in groups of 32 inputs. weight (outputs / 32, inputs / 32, 640)
+ * bytes: codes (4, 32, 4), the low half of each byte for inputs 8 i to 8 i + 3 and the high half for the four after them, then
+ * 32 scales and 32 minima in float16. */
+void hsd_linear_int4(const bf16 *x, const uint8_t *weight, const bf16 *bias, bf16 *out, int8_t *scratch, int64_t rows, int64_t inputs,
+                     int64_t outputs) {
+    rounded xs = round_rows(x, scratch, rows, inputs, INT4_GROUP);
+#pragma omp parallel for schedule(static)
+    for (int64_t n = 0; n < outputs; n += BLOCK) {
+        target t = {bias, out, outputs, n};
+        IN_PARTS(rows, 6, block_int4, weight + n / BLOCK * (inputs / INT4_GROUP) * INT4_BYTES, &xs, &t)
     }
 }
 #else

@@ -1,4 +1,4 @@
-"""A lean network's layers as one call into the compiled kernels, when all its products are streamed ones."""
+"""A lean network's layers as one call into the compiled kernels, when all its products are this project's own."""
 
 from __future__ import annotations
 
@@ -8,28 +8,27 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from hsd.models.kernels import Kernels
-from hsd.models.linear import Linear, StreamedInt8Linear, StreamedLinear
+from hsd.models.blocked import Blocked, BlockedInt8Linear
+from hsd.models.kernels import MAX_HEAD_DIM, rounded_bytes
+from hsd.settings import INT4_GROUP_SIZE
 
 if TYPE_CHECKING:
     from hsd.models.lean import Layer, Shape, StaticCache
 
 _POINTER, _COUNT, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
+_TOKENS, _CHUNK = 16, 128  # as in attention.c
+_LEAST_GROUP = 16  # inputs with one scale of x
 
 
 class _Product(ctypes.Structure):
-    _fields_ = (("weight", _POINTER), ("scales", _POINTER), ("bias", _POINTER), ("inputs", _COUNT), ("outputs", _COUNT), ("group", _COUNT))
+    _counts = ("inputs", "outputs", "bits", "group")
+    _fields_ = (("weight", _POINTER), ("scales", _POINTER), ("bias", _POINTER), *((name, _COUNT) for name in _counts))
 
 
 class _Layer(ctypes.Structure):
-    _fields_ = (
-        ("input_norm", _POINTER),
-        ("post_norm", _POINTER),
-        ("qkv", _Product),
-        ("out", _Product),
-        ("gate_up", _Product),
-        ("down", _Product),
-    )
+    _norms = ("input_norm", "post_norm", "q_norm", "k_norm")
+    _products = ("qkv", "out", "gate_up", "down")
+    _fields_ = (*((name, _POINTER) for name in _norms), *((name, _Product) for name in _products))
 
 
 class _Shape(ctypes.Structure):
@@ -40,45 +39,49 @@ class _Shape(ctypes.Structure):
 class Program:
     """Addresses of every weight of the layers, gathered once. The network that owns the weights outlives it."""
 
-    def __init__(self, kernels: Kernels, layers: Sequence[Layer], final_norm: torch.Tensor, shape: Shape) -> None:
-        self._run = kernels.library.hsd_layers
+    def __init__(self, layers: Sequence[Layer], final_norm: torch.Tensor, shape: Shape) -> None:
+        self._run = layers[0].qkv.kernels.library.hsd_layers
         self._run.argtypes, self._run.restype = [_POINTER] * 10, None
-        self._layers = (_Layer * len(layers))(*(_layer(layer) for layer in layers))
+        self._layers = (_Layer * len(layers))(*map(_layer, layers))
         self._final_norm = final_norm
         self._shape = shape
         self._inner = self._layers[0].down.inputs
-        row = (2 * shape.heads + 2 * shape.kv_heads) * shape.head_dim
-        most_inputs = max(shape.hidden, shape.heads * shape.head_dim, self._inner)
-        self._scratch_per_row = 2 * (2 * shape.hidden + row + 3 * self._inner) + most_inputs + 4 * (most_inputs // 64 + 1)
 
     def __call__(self, x: torch.Tensor, cache: StaticCache, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
         """Embedded tokens x (q, hidden), overwritten, after `cache.length` cached ones; cos and sin (q, head_dim) of their
         positions. Writes keys and values and returns the normed output (q, hidden)."""
-        width = x.shape[0]
+        width, capacity = x.shape[0], cache.keys.shape[2]
         out = torch.empty_like(x)
-        scratch = torch.empty(width * self._scratch_per_row, dtype=torch.uint8)
+        scratch = torch.empty(self._scratch_bytes(width, capacity), dtype=torch.uint8)
         s = self._shape
-        counts = (width, cache.length, cache.keys.shape[2], s.heads, s.kv_heads, s.head_dim, s.hidden, self._inner, len(self._layers))
+        counts = (width, cache.length, capacity, s.heads, s.kv_heads, s.head_dim, s.hidden, self._inner, len(self._layers))
         call = _Shape(*counts, s.eps, s.head_dim**-0.5)
         tensors = (self._final_norm, cache.keys, cache.values, cos, sin, out, scratch)
         self._run(x.data_ptr(), ctypes.addressof(self._layers), *(tensor.data_ptr() for tensor in tensors), ctypes.addressof(call))
         return out
 
+    def _scratch_bytes(self, width: int, capacity: int) -> int:
+        s = self._shape
+        between = 2 * width * (2 * s.hidden + (2 * s.heads + 2 * s.kv_heads) * s.head_dim + 3 * self._inner)
+        products = rounded_bytes(width, max(s.hidden, s.heads * s.head_dim, self._inner), _LEAST_GROUP)
+        attention = min(width, _TOKENS) * s.heads * (2 * s.head_dim + -(-capacity // _CHUNK) * (4 * s.head_dim + 8))
+        return between + max(products, attention)
 
-def program_for(kernels: Kernels, layers: Sequence[Layer], final_norm: torch.Tensor, shape: Shape) -> Program | None:
-    """The program of these layers, or `None` when one of their products is not a streamed one."""
+
+def program_for(layers: Sequence[Layer], final_norm: torch.Tensor, shape: Shape) -> Program | None:
+    """The program of these layers, or `None` when one of their products is another's or heads do not fill vectors."""
     products = [linear for layer in layers for linear in (layer.qkv, layer.out, layer.gate_up, layer.down)]
-    streamed = all(isinstance(linear, StreamedLinear | StreamedInt8Linear) for linear in products)
-    return Program(kernels, layers, final_norm, shape) if streamed and layers else None
+    own = bool(products) and all(isinstance(linear, Blocked) for linear in products)
+    return Program(layers, final_norm, shape) if own and shape.head_dim % 32 == 0 and shape.head_dim <= MAX_HEAD_DIM else None
 
 
 def _layer(layer: Layer) -> _Layer:
-    norms = layer.input_norm.data_ptr(), layer.post_norm.data_ptr()
-    return _Layer(*norms, *(_product(linear) for linear in (layer.qkv, layer.out, layer.gate_up, layer.down)))
+    norms = (getattr(layer, name) for name in _Layer._norms)
+    addresses = [None if norm is None else norm.data_ptr() for norm in norms]
+    return _Layer(*addresses, *(_product(getattr(layer, name)) for name in _Layer._products))
 
 
-def _product(linear: Linear) -> _Product:
+def _product(linear: Blocked) -> _Product:
+    scales, group = (linear.scales.data_ptr(), linear.group) if isinstance(linear, BlockedInt8Linear) else (None, INT4_GROUP_SIZE)
     bias = None if linear.bias is None else linear.bias.data_ptr()
-    if isinstance(linear, StreamedInt8Linear):
-        return _Product(linear.codes.data_ptr(), linear.scales.data_ptr(), bias, *linear.codes.shape[::-1], linear.group)
-    return _Product(linear.weight.data_ptr(), None, bias, *linear.weight.shape[::-1], 0)
+    return _Product(linear.blocks.data_ptr(), scales, bias, linear.inputs, linear.outputs, linear.bits, group)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import subprocess
 
 import pytest
 import torch
 import torch.nn.functional as F
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from hsd.models import kernels
-from hsd.models.lean import WIDEST_TILED, LeanNetwork, lean_network, quantized_copy
-from hsd.models.linear import StreamedInt8Linear
+from hsd.models.blocked import BlockedInt4Linear, BlockedInt8Linear, BlockedLinear, blocked, pages_for
+from hsd.models.fuse import lean_network, quantized_copy
+from hsd.models.lean import LeanNetwork
 
 HEADS, KV_HEADS, DIM = 6, 2, 64
 HALF_ULP = 2**-8  # relative rounding of bfloat16
@@ -81,19 +84,21 @@ def test_a_nan_comes_through_every_operation(compiled):
     assert compiled.attend(qkv, keys, values, ones, ones, 590, HEADS)[0, : HEADS // KV_HEADS * DIM].isnan().all()
 
 
-def tiny_network(seed: int = 0) -> LeanNetwork:
-    torch.manual_seed(seed)
-    config = LlamaConfig(
+def tiny_network(kind: str = "llama", head_dim: int = 32) -> LeanNetwork:
+    torch.manual_seed(0)
+    config_type, module_type = {"llama": (LlamaConfig, LlamaForCausalLM), "qwen3": (Qwen3Config, Qwen3ForCausalLM)}[kind]
+    config = config_type(
         hidden_size=128,
         intermediate_size=1600,  # beyond what oneDNN leaves whole for a single row
         num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=2,
+        head_dim=head_dim,
         vocab_size=256,
         max_position_embeddings=2048,
         initializer_range=0.1,
     )
-    return lean_network("tiny", LlamaForCausalLM(config).to(torch.bfloat16).eval())
+    return lean_network("tiny", module_type(config).to(torch.bfloat16).eval())
 
 
 @pytest.mark.parametrize("with_kernels", [True, False], ids=["kernels", "torch"])
@@ -105,7 +110,7 @@ def test_bfloat16_logits_have_the_same_bits_at_every_width(bits, with_kernels):
         pytest.skip("this processor has no bfloat16 products in oneDNN")
     network = network if bits == 16 else quantized_copy("copy", network, bits)
     if not with_kernels:
-        network.kernels = None
+        network.kernels = network.program = None
     for context in (3, 62, 300, 700):
         token_ids = torch.randint(256, (context + 20,), generator=torch.Generator().manual_seed(context))
         cache = network.new_cache(context + 20)
@@ -116,15 +121,23 @@ def test_bfloat16_logits_have_the_same_bits_at_every_width(bits, with_kernels):
             assert torch.equal(network.forward(token_ids[context : context + width], cache, width), single[:width]), (context, width)
 
 
-def test_kernels_and_torch_agree_to_rounding(compiled):
-    network = tiny_network()
-    assert network.kernels is not None
-    token_ids = torch.randint(256, (40,))
-    with_kernels = network.forward(token_ids, network.new_cache(40), 40).float()
-    network.kernels = None
-    in_torch = network.forward(token_ids, network.new_cache(40), 40).float()
+@pytest.mark.parametrize("head_dim", [16, 32])  # 16 does not fill a vector: single operations instead of one call
+@pytest.mark.parametrize("kind", ["llama", "qwen3"])
+def test_kernels_and_torch_agree_to_rounding(compiled, kind, head_dim):
+    network = tiny_network(kind=kind, head_dim=head_dim)
+    assert (network.program is not None) == (compiled.has_products and head_dim == 32)
+    assert (network.kernels is not None) == (kind == "llama")
+    token_ids = torch.randint(256, (200,), generator=torch.Generator().manual_seed(0))
+    passes = (token_ids[:30], token_ids[30:31], token_ids[31:])  # narrow, one token, as wide as a prompt
+
+    def logits() -> torch.Tensor:
+        cache = network.new_cache(200)
+        return torch.cat([network.forward(some, cache, len(some)) for some in passes]).float()
+
+    with_kernels = logits()
+    network.kernels = network.program = None
+    in_torch = logits()
     assert (with_kernels - in_torch).abs().max() < 0.05 * in_torch.abs().max()
-    assert WIDEST_TILED >= 40, "a wider pass would not have used the kernels"
 
 
 @pytest.fixture
@@ -169,50 +182,90 @@ def products(compiled) -> kernels.Kernels:
     return compiled
 
 
-SHAPES = [(64, 64), (96, 192), (33, 100), (7, 31), (130, 1536)]  # (outputs, inputs), whole vectors and rests
+SHAPES = [(64, 64), (96, 192), (33, 96), (7, 32), (130, 1536)]  # (outputs, inputs), whole blocks and rests
+ROWS = [1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 64, 100]
 
 
-@pytest.mark.parametrize("rows_of_x", [1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 64])
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("placed", [False, True])
 @pytest.mark.parametrize("with_bias", [False, True])
-def test_the_product_is_right_and_the_same_for_any_number_of_rows(products, rows_of_x, shape, with_bias):
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_product_is_right_and_the_same_for_any_number_of_rows(products, shape, with_bias, placed):
     outputs, inputs = shape
-    x, weight = rows(rows_of_x, inputs), rows(outputs, inputs, seed=1)
+    x, weight = rows(max(ROWS), inputs), rows(outputs, inputs, seed=1)
     bias = rows(outputs, seed=2) if with_bias else None
-    out = products.linear(x, weight, bias)
+    linear = BlockedLinear(products, weight, bias, pages_for([weight.shape], 16) if placed else None)
+    single = torch.cat([linear(x[i : i + 1]) for i in range(max(ROWS))])
     wanted = F.linear(x.float(), weight.float(), None if bias is None else bias.float())
-    torch.testing.assert_close(out.float(), wanted, rtol=HALF_ULP, atol=2e-3 * inputs**0.5)
-    single = torch.cat([products.linear(x[i : i + 1].contiguous(), weight, bias) for i in range(rows_of_x)])
-    assert torch.equal(out, single)
+    torch.testing.assert_close(single.float(), wanted, rtol=HALF_ULP, atol=2e-3 * inputs**0.5)
+    for count in ROWS:
+        assert torch.equal(linear(x[:count]), single[:count]), count
 
 
-@pytest.mark.parametrize("rows_of_x", [1, 3, 4, 6, 8, 13])
-@pytest.mark.parametrize(("outputs", "inputs"), [(64, 64), (33, 192), (96, 1536)])
-def test_the_int8_product_is_within_its_rounding(products, rows_of_x, outputs, inputs):
-    x, weight, bias = rows(rows_of_x, inputs), rows(outputs, inputs, seed=1), rows(outputs, seed=2)
-    linear = StreamedInt8Linear(products, weight, bias)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_blocked_weight_gives_back_its_rows(products, shape):
+    weight = rows(*shape)
+    linear = BlockedLinear(products, weight, None, None)
+    assert torch.equal(linear.weight, weight)
+    picked = torch.tensor([0, shape[0] - 1, shape[0] // 2, 0])
+    assert torch.equal(linear.rows(picked), weight[picked])
+
+
+def in_groups(x: torch.Tensor, group: int) -> torch.Tensor:
+    return x.float().view(len(x), -1, group)
+
+
+def rounded(x: torch.Tensor, group: int) -> torch.Tensor:
+    """What x rounded to int8 in groups stands for."""
+    scales = in_groups(x, group).abs().amax(-1, keepdim=True) / 127
+    return ((in_groups(x, group) / scales).round() * scales).view_as(x)
+
+
+def weight_of(linear: BlockedInt8Linear | BlockedInt4Linear, weight: torch.Tensor) -> torch.Tensor:
+    """What the rounded weight stands for, computed apart from its layout."""
+    if linear.bits == 8:
+        scales = weight.float().abs().amax(-1, keepdim=True) / 127
+        return (weight.float() / scales).round() * scales
+    groups = in_groups(weight, 32)
+    least = groups.amin(-1, keepdim=True)
+    scales = ((groups.amax(-1, keepdim=True) - least) / 15).half().float()
+    least = least.half().float()
+    return (((groups - least) / scales).round().clamp(0, 15) * scales + least).view_as(weight)
+
+
+@pytest.mark.parametrize(("bits", "within"), [(8, 0.02), (4, 0.15)])
+@pytest.mark.parametrize("shape", [(64, 64), (33, 192), (96, 1536), (40, 96)])
+def test_a_rounded_product_is_what_its_codes_say(products, bits, within, shape):
+    outputs, inputs = shape
+    x, weight, bias = rows(13, inputs), rows(outputs, inputs, seed=1), rows(outputs, seed=2)
+    linear = blocked(weight, bias, bits, None)
+    assert linear.bits == bits and (linear.inputs, linear.outputs) == (inputs, outputs)
     out = linear(x)
-    wanted = F.linear(x.float(), weight.float(), bias.float())
-    assert (out.float() - wanted).pow(2).mean().sqrt() < 0.02 * wanted.pow(2).mean().sqrt()
+    size = F.linear(x.float(), weight.float()).pow(2).mean().sqrt()
+    exact = F.linear(x.float(), weight.float(), bias.float())
+    assert (out.float() - exact).pow(2).mean().sqrt() < within * size
     # Against the very codes it multiplies only bfloat16's rounding is left, and a code that falls on a half.
-    groups = x.float().view(rows_of_x, -1, linear.group)
-    scales = groups.abs().amax(-1, keepdim=True) / 127
-    rounded = (torch.trunc(groups / scales + 0.5 * groups.sign()) * scales).view(rows_of_x, inputs)
-    codes = (linear.codes.float() - 128) * linear.scales[:, None]
-    exact = F.linear(rounded, codes, bias.float())
-    assert (out.float() - exact).pow(2).mean().sqrt() < 0.003 * exact.pow(2).mean().sqrt()
-    single = torch.cat([linear(x[i : i + 1].contiguous()) for i in range(rows_of_x)])
-    assert torch.equal(out, single)
+    said = F.linear(rounded(x, linear.group if bits == 8 else 32), weight_of(linear, weight), bias.float())
+    assert (out.float() - said).pow(2).mean().sqrt() < 0.003 * size
+    single = torch.cat([linear(x[i : i + 1]) for i in range(13)])
+    for count in (1, 3, 4, 6, 8, 13):
+        assert torch.equal(linear(x[:count]), single[:count]), count
 
 
-def test_the_int8_product_lets_a_nan_through_and_takes_a_row_of_zeros(products):
-    linear = StreamedInt8Linear(products, rows(32, 192, seed=1))
-    x = rows(3, 192)
+@pytest.mark.parametrize("bits", [8, 4])
+def test_a_rounded_product_lets_a_nan_through_and_takes_a_row_of_zeros(products, bits):
+    linear = blocked(rows(32, 192, seed=1), None, bits, None)
+    x = rows(4, 192)
     x[0] = 0
     x[2, 100] = float("nan")
+    x[3, 7] = float("inf")
     out = linear(x)
     assert torch.equal(out[0], torch.zeros(32).bfloat16())
-    assert out[1].isfinite().all() and out[2].isnan().all()
+    assert out[1].isfinite().all() and out[2].isnan().all() and not out[3].isfinite().any()
+
+
+def test_widths_that_do_not_fill_a_group_are_left_to_others(products):
+    assert blocked(rows(32, 48), None, 4, None) is None and blocked(rows(32, 24), None, 8, None) is None
+    assert blocked(rows(32, 48).float(), None, 8, None) is None
 
 
 def test_weights_are_placed_whole_and_apart():
@@ -224,18 +277,51 @@ def test_weights_are_placed_whole_and_apart():
     assert placed[0].data_ptr() % (1 << 21) == 0 and all(tensor.data_ptr() % 64 == 0 for tensor in placed)
 
 
-@pytest.mark.parametrize("bits", [16, 8])
-def test_the_whole_pass_in_one_call_gives_the_bits_of_the_single_operations(products, bits):
-    network = tiny_network()
-    network = network if bits == 16 else quantized_copy("copy", network, bits)
-    program = network.program
-    assert program is not None
-    token_ids = torch.randint(256, (30,), generator=torch.Generator().manual_seed(1))
-    outputs, caches = [], []
-    for one_call in (True, False):
-        network.program = program if one_call else None
-        cache = network.new_cache(40)
-        outputs.append([network.forward(token_ids[:20], cache, 20), network.forward(token_ids[20:], cache, 3)])
-        caches.append(cache)
-    assert all(torch.equal(a, b) for a, b in zip(*outputs, strict=True))
-    assert torch.equal(caches[0].keys, caches[1].keys) and torch.equal(caches[0].values, caches[1].values)
+@pytest.mark.parametrize("norm", [False, True])
+@pytest.mark.parametrize("dim", [32, 64, 128])
+@pytest.mark.parametrize(("heads", "kv_heads"), [(6, 2), (4, 4), (50, 1)])
+def test_attention_in_one_call_equals_float32_attention(products, heads, kv_heads, dim, norm):
+    for width, start in ((1, 0), (1, 127), (3, 126), (2, 300), (20, 250), (40, 0)):
+        capacity = -(-(start + width) // 32) * 32
+        keys, values = rows(kv_heads, capacity, dim, scale=2), rows(kv_heads, capacity, dim, seed=1)
+        keys[:, start + width :] = values[:, start + width :] = float("nan")  # left from a block that was rolled back
+        cos, sin, weight = rows(width, dim, seed=2), rows(width, dim, seed=3), rows(dim, seed=5)
+        qkv = rows(width, (heads + 2 * kv_heads) * dim, seed=4)
+        call = functools.partial(together, products.library, heads=heads, norm=weight if norm else None)
+        out = call(qkv, keys, values, cos, sin, start)
+        states = qkv.view(width, -1, dim)
+        if norm:
+            turned = F.rms_norm(states[:, : heads + kv_heads].float(), (dim,), weight.float(), 1e-5).bfloat16()
+            states = torch.cat([turned, states[:, heads + kv_heads :]], dim=1)
+        rotated = (states.float() * cos.float()[:, None] + states.float().roll(dim // 2, -1) * sin.float()[:, None]).bfloat16()
+        stop, group = start + width, heads // kv_heads
+        torch.testing.assert_close(keys[:, start:stop], rotated[:, heads : heads + kv_heads].transpose(0, 1), rtol=2 * HALF_ULP, atol=0.02)
+        assert torch.equal(values[:, start:stop], states[:, heads + kv_heads :].transpose(0, 1))
+        wanted = F.scaled_dot_product_attention(
+            rotated[:, :heads].transpose(0, 1).float(),
+            keys[:, :stop].repeat_interleave(group, 0).float(),
+            values[:, :stop].repeat_interleave(group, 0).float(),
+            attn_mask=torch.ones(width, stop, dtype=torch.bool).tril(start),
+        )
+        torch.testing.assert_close(out.view(width, heads, dim).transpose(0, 1).float(), wanted, rtol=2 * HALF_ULP, atol=0.02)
+        one = [call(qkv[i : i + 1], keys, values, cos[i : i + 1], sin[i : i + 1], start + i) for i in range(width)]
+        assert torch.equal(torch.cat(one), out), (width, start)
+
+
+def together(library, qkv, keys, values, cos, sin, start, *, heads, norm) -> torch.Tensor:
+    kv_heads, capacity, dim = keys.shape
+    out = torch.empty(len(qkv), heads * dim, dtype=torch.bfloat16)
+    scratch = torch.empty(16 * heads * (2 * dim + -(-capacity // 128) * (4 * dim + 8)), dtype=torch.uint8)
+    run = library.hsd_attend_together
+    run.argtypes, run.restype = [ctypes.c_void_p] * 9 + [ctypes.c_int64] * 6 + [ctypes.c_float] * 2, None
+    tensors = [tensor if tensor is None else tensor.data_ptr() for tensor in (qkv, keys, values, norm, norm, cos, sin, out, scratch)]
+    run(*tensors, len(qkv), start, capacity, heads, kv_heads, dim, dim**-0.5, 1e-5)
+    return out
+
+
+def test_a_nan_key_comes_through_attention_in_one_call(products):
+    qkv = rows(1, (HEADS + 2 * KV_HEADS) * DIM)
+    keys, values, ones = rows(KV_HEADS, 608, DIM), rows(KV_HEADS, 608, DIM), torch.ones(1, DIM).bfloat16()
+    keys[0, 30] = float("nan")
+    out = together(products.library, qkv, keys, values, ones, ones, 590, heads=HEADS, norm=None)
+    assert out[0, : HEADS // KV_HEADS * DIM].isnan().all() and out[0, HEADS // KV_HEADS * DIM :].isfinite().all()

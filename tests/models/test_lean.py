@@ -18,7 +18,8 @@ from transformers import (
 
 from hsd.models.build import build_network, derive
 from hsd.models.causal import CausalNetwork
-from hsd.models.lean import LeanNetwork, lean_network, supports_lean
+from hsd.models.fuse import lean_network, supports_lean
+from hsd.models.lean import LeanNetwork
 
 VOCAB = 70
 SIZE = dict(
@@ -169,7 +170,11 @@ def test_fusing_keeps_nothing_twice():
     held = [linear for layer in network.layers for linear in (layer.qkv, layer.out, layer.gate_up, layer.down)]
     held += [network.head]
     assert all(linear.weight.untyped_storage().data_ptr() in own for linear in held)
-    assert {network.embedding.data_ptr()} == {network.head.weight.data_ptr()} == {module.get_input_embeddings().weight.data_ptr()}
+    assert (
+        {network.embed.keywords["weight"].data_ptr()}
+        == {network.head.weight.data_ptr()}
+        == {module.get_input_embeddings().weight.data_ptr()}
+    )
     size = sum(tensor.untyped_storage().nbytes() for tensor in {t.untyped_storage().data_ptr(): t for t in module.parameters()}.values())
     assert size == sum(tensor.nbytes for tensor in module.parameters())
     torch.testing.assert_close(reference(module, text(9)), before)
@@ -183,7 +188,7 @@ def test_early_exit_shares_every_weight_and_computes_the_first_layers():
     draft = derive("early-exit:2", network, module)
     assert draft.memory_bytes == 0
     assert [layer is other for layer, other in zip(draft.layers, network.layers, strict=False)] == [True, True]
-    assert draft.embedding is network.embedding and draft.head is network.head and draft.cos is network.cos
+    assert draft.embed is network.embed and draft.head is network.head and draft.cos is network.cos
     got = draft.forward(torch.tensor(text(9)), draft.new_cache(9), 9)
     module.model.layers = module.model.layers[:2]
     torch.testing.assert_close(got, reference(module, text(9)), rtol=1e-4, atol=2e-5)

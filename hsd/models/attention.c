@@ -1,0 +1,232 @@
+/* Attention of a few new tokens over cached keys and values, on processors with AVX-512 BF16.
+ *
+ * All queries that share a key-value head are answered together: a key is read and laid out once for all of them, and a value
+ * widened once. Keys are taken in chunks of fixed places with a softmax of their own, joined at the end, so that chunks can run on
+ * different cores and a token's bits depend neither on the width of its pass nor on the number of cores. */
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__AVX512BF16__) && defined(__AVX512VNNI__) && defined(__AVX512BW__)
+#include <immintrin.h>
+
+typedef uint16_t bf16;
+
+#define CHUNK 128    /* keys with one softmax */
+#define TOKENS 16    /* new tokens at a time */
+#define TILE 48      /* queries whose scores are kept */
+#define QUERIES 4    /* queries at a time in registers */
+#define PARALLEL_ABOVE 6000 /* queries times keys; less is not worth waking a second thread */
+#define LARGEST_DIM 256
+#define UNROLL _Pragma("GCC unroll 16")
+#define INLINE static inline __attribute__((always_inline))
+
+INLINE __m512 widen16(const bf16 *x) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)x)), 16));
+}
+
+INLINE __m512i pair(const bf16 *x) { int32_t both; memcpy(&both, x, 4); return _mm512_set1_epi32(both); }
+
+INLINE __m512 exp16(__m512 x) { /* e^x for x <= 0, relative error below 3e-7 */
+    __m512 scaled = _mm512_max_ps(_mm512_set1_ps(-126.0f), _mm512_mul_ps(x, _mm512_set1_ps(1.44269504f))); /* keeps a NaN */
+    __m512 whole = _mm512_floor_ps(scaled), part = _mm512_sub_ps(scaled, whole);
+    __m512 power = _mm512_set1_ps(1.53533e-4f);
+    power = _mm512_fmadd_ps(power, part, _mm512_set1_ps(1.33988e-3f));
+    power = _mm512_fmadd_ps(power, part, _mm512_set1_ps(9.61844e-3f));
+    power = _mm512_fmadd_ps(power, part, _mm512_set1_ps(5.55034e-2f));
+    power = _mm512_fmadd_ps(power, part, _mm512_set1_ps(2.40226e-1f));
+    power = _mm512_fmadd_ps(power, part, _mm512_set1_ps(6.93147e-1f));
+    power = _mm512_fmadd_ps(power, part, _mm512_set1_ps(1.0f));
+    return _mm512_scalef_ps(power, whole);
+}
+
+INLINE void narrow16(bf16 *out, __m512 x) { _mm256_storeu_si256((void *)out, (__m256i)_mm512_cvtneps_pbh(x)); }
+
+/* One head (dim) divided by its root mean square, times weight. */
+INLINE void normalize(const bf16 *head, const bf16 *weight, int64_t dim, float eps, bf16 *out) {
+    __m512 squares = _mm512_setzero_ps();
+    for (int64_t i = 0; i < dim; i += 16) squares = _mm512_fmadd_ps(widen16(head + i), widen16(head + i), squares);
+    __m512 factor = _mm512_set1_ps(1.0f / sqrtf(_mm512_reduce_add_ps(squares) / (float)dim + eps));
+    for (int64_t i = 0; i < dim; i += 16) narrow16(out + i, _mm512_mul_ps(_mm512_mul_ps(widen16(head + i), factor), widen16(weight + i)));
+}
+
+/* Rotate one head (dim, a multiple of 32) by its position, after its norm if it has one; sin is negated in its first half. */
+INLINE void rotate(const bf16 *head, const bf16 *norm, const bf16 *cosines, const bf16 *sines, int64_t dim, float eps, bf16 *out) {
+    bf16 normed[LARGEST_DIM];
+    if (norm) {
+        normalize(head, norm, dim, eps, normed);
+        head = normed;
+    }
+    for (int64_t i = 0; i < dim; i += 16) {
+        const bf16 *other = i < dim / 2 ? head + i + dim / 2 : head + i - dim / 2;
+        __m512 turned = _mm512_fmadd_ps(widen16(head + i), widen16(cosines + i), _mm512_mul_ps(widen16(other), widen16(sines + i)));
+        narrow16(out + i, turned);
+    }
+}
+
+/* 16 rows of 16 words, `stride` words apart, transposed: out[i] holds word i of every row. */
+INLINE void transpose(const int32_t *rows, int64_t stride, __m512i *out) {
+    __m512i a[16], b[16];
+    UNROLL for (int i = 0; i < 16; i++) a[i] = _mm512_loadu_si512(rows + i * stride);
+    UNROLL for (int i = 0; i < 16; i += 2) {
+        b[i] = _mm512_unpacklo_epi32(a[i], a[i + 1]);
+        b[i + 1] = _mm512_unpackhi_epi32(a[i], a[i + 1]);
+    }
+    UNROLL for (int i = 0; i < 16; i += 4) {
+        a[i] = _mm512_unpacklo_epi64(b[i], b[i + 2]);
+        a[i + 1] = _mm512_unpackhi_epi64(b[i], b[i + 2]);
+        a[i + 2] = _mm512_unpacklo_epi64(b[i + 1], b[i + 3]);
+        a[i + 3] = _mm512_unpackhi_epi64(b[i + 1], b[i + 3]);
+    }
+    UNROLL for (int i = 0; i < 4; i++) {
+        __m512i low = _mm512_shuffle_i32x4(a[i], a[i + 4], 0x88), high = _mm512_shuffle_i32x4(a[i], a[i + 4], 0xdd);
+        __m512i low_too = _mm512_shuffle_i32x4(a[i + 8], a[i + 12], 0x88), high_too = _mm512_shuffle_i32x4(a[i + 8], a[i + 12], 0xdd);
+        out[i] = _mm512_shuffle_i32x4(low, low_too, 0x88);
+        out[i + 8] = _mm512_shuffle_i32x4(low, low_too, 0xdd);
+        out[i + 4] = _mm512_shuffle_i32x4(high, high_too, 0x88);
+        out[i + 12] = _mm512_shuffle_i32x4(high, high_too, 0xdd);
+    }
+}
+
+/* Scores (some, 16 keys) of some queries (count, dim) against transposed keys (dim / 2, 16, 2). */
+INLINE void score(const bf16 *queries, const __m512i *keys, int64_t dim, float scale, float *scores, const int some) {
+    __m512 sum[QUERIES];
+    UNROLL for (int q = 0; q < some; q++) sum[q] = _mm512_setzero_ps();
+    for (int64_t i = 0; i < dim / 2; i++)
+        UNROLL for (int q = 0; q < some; q++)
+            sum[q] = _mm512_dpbf16_ps(sum[q], (__m512bh)keys[i], (__m512bh)pair(queries + q * dim + 2 * i));
+    UNROLL for (int q = 0; q < some; q++) _mm512_storeu_ps(scores + q * CHUNK, _mm512_mul_ps(sum[q], _mm512_set1_ps(scale)));
+}
+
+/* Sums (some, dim) of values (count, dim) by the weights (some, CHUNK). */
+INLINE void weigh(const float *weights, const bf16 *values, int64_t count, int64_t dim, float *sums, const int some) {
+    for (int64_t i = 0; i < dim; i += 32) {
+        __m512 low[QUERIES], high[QUERIES];
+        UNROLL for (int q = 0; q < some; q++) low[q] = high[q] = _mm512_setzero_ps();
+        for (int64_t t = 0; t < count; t++) {
+            __m512 first = widen16(values + t * dim + i), second = widen16(values + t * dim + i + 16);
+            UNROLL for (int q = 0; q < some; q++) {
+                __m512 weight = _mm512_set1_ps(weights[q * CHUNK + t]);
+                low[q] = _mm512_fmadd_ps(weight, first, low[q]);
+                high[q] = _mm512_fmadd_ps(weight, second, high[q]);
+            }
+        }
+        UNROLL for (int q = 0; q < some; q++) _mm512_storeu_ps(sums + q * dim + i, low[q]), _mm512_storeu_ps(sums + q * dim + i + 16, high[q]);
+    }
+}
+
+/* Call `f` for `count` queries from `first` on, whose number the compiler then knows. */
+#define IN_FOURS(count, f, ...)                                 \
+    for (int64_t first = 0; first < (count); first += QUERIES)  \
+        switch ((count) - first) {                              \
+            case 1: f(__VA_ARGS__, 1); break;                   \
+            case 2: f(__VA_ARGS__, 2); break;                   \
+            case 3: f(__VA_ARGS__, 3); break;                   \
+            default: f(__VA_ARGS__, QUERIES);                   \
+        }
+
+typedef struct {
+    float maximum, total;
+} softmax;
+
+static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* In place: scores (CHUNK) of `visible` keys to weights relative to the largest; 0 beyond, up to `seen`. */
+INLINE softmax soften(float *scores, int64_t visible, int64_t seen) {
+    if (visible <= 0) {
+        memset(scores, 0, seen * sizeof(float));
+        return (softmax){-INFINITY, 0};
+    }
+    __m512 largest = _mm512_set1_ps(-INFINITY), total = _mm512_setzero_ps();
+    for (int64_t t = 0; t < visible; t += 16) {
+        __mmask16 lanes = visible - t >= 16 ? 0xffff : (__mmask16)((1u << (visible - t)) - 1);
+        largest = _mm512_mask_max_ps(largest, lanes, largest, _mm512_loadu_ps(scores + t));
+    }
+    __m512 maximum = _mm512_set1_ps(_mm512_reduce_max_ps(largest));
+    for (int64_t t = 0; t < seen; t += 16) {
+        __mmask16 lanes = visible - t >= 16 ? 0xffff : visible <= t ? 0 : (__mmask16)((1u << (visible - t)) - 1);
+        __m512 weights = _mm512_maskz_mov_ps(lanes, exp16(_mm512_sub_ps(_mm512_loadu_ps(scores + t), maximum)));
+        total = _mm512_add_ps(total, weights);
+        _mm512_storeu_ps(scores + t, weights);
+    }
+    return (softmax){_mm512_cvtss_f32(maximum), _mm512_reduce_add_ps(total)};
+}
+
+/* The keys and values (CHUNK, dim) of one chunk against `count` queries (count, dim). The first query's token sees `visible`
+ * keys of the chunk, and every `group` queries are one token. Fills parts (count) and sums (count, dim). */
+static void attend_chunk(const bf16 *queries, const bf16 *keys, const bf16 *values, int64_t count, int64_t group, int64_t visible,
+                         int64_t dim, float scale, softmax *parts, float *sums) {
+    float scores[TILE * CHUNK];
+    __m512i transposed[LARGEST_DIM / 2];
+    for (int64_t tile = 0; tile < count; tile += TILE) {
+        int64_t some = least(TILE, count - tile), seen = least(CHUNK, visible + (tile + some - 1) / group);
+        if (seen < 0) seen = 0; /* a tile of tokens before this chunk */
+        for (int64_t t = 0; t < seen; t += 16) {
+            for (int64_t i = 0; i < dim / 2; i += 16) transpose((const int32_t *)(keys + t * dim) + i, dim / 2, transposed + i);
+            IN_FOURS(some, score, queries + (tile + first) * dim, transposed, dim, scale, scores + first * CHUNK + t)
+        }
+        for (int64_t q = 0; q < some; q++)
+            parts[tile + q] = soften(scores + q * CHUNK, least(CHUNK, visible + (tile + q) / group), seen);
+        IN_FOURS(some, weigh, scores + first * CHUNK, values, seen, dim, sums + (tile + first) * dim)
+    }
+}
+
+/* Join the chunks of one query, `stride` queries apart, into out (dim). */
+INLINE void join(const softmax *parts, const float *sums, int64_t chunks, int64_t stride, int64_t dim, bf16 *out) {
+    float maximum = parts[0].maximum, total = 0;
+    for (int64_t c = 1; c < chunks; c++) maximum = parts[c * stride].maximum > maximum ? parts[c * stride].maximum : maximum;
+    for (int64_t c = 0; c < chunks; c++)
+        total += parts[c * stride].total * _mm512_cvtss_f32(exp16(_mm512_set1_ps(parts[c * stride].maximum - maximum)));
+    for (int64_t i = 0; i < dim; i += 16) {
+        __m512 sum = _mm512_setzero_ps();
+        for (int64_t c = 0; c < chunks; c++)
+            sum = _mm512_fmadd_ps(exp16(_mm512_set1_ps(parts[c * stride].maximum - maximum)), _mm512_loadu_ps(sums + c * stride * dim + i), sum);
+        narrow16(out + i, _mm512_div_ps(sum, _mm512_set1_ps(total)));
+    }
+}
+
+/* As hsd_attend, for a dim that is a multiple of 32 and a capacity that is one of 16; q_norm and k_norm (dim) may be absent.
+ * scratch holds for each of min(width, TOKENS) * heads queries 2 * dim bytes and, for every CHUNK keys of the capacity or part of
+ * them, 4 * dim + 8. */
+void hsd_attend_together(const bf16 *qkv, bf16 *keys, bf16 *values, const bf16 *q_norm, const bf16 *k_norm, const bf16 *cosines,
+                         const bf16 *sines, bf16 *out, char *scratch, int64_t width, int64_t start, int64_t capacity, int64_t heads,
+                         int64_t kv_heads, int64_t dim, float scale, float eps) {
+    int64_t row_size = (heads + 2 * kv_heads) * dim, group = heads / kv_heads;
+    for (int64_t done = 0, tokens; done < width; done += tokens, start += tokens) {
+        tokens = least(TOKENS, width - done);
+        const bf16 *new = qkv + done * row_size, *cos = cosines + done * dim, *sin = sines + done * dim;
+        int64_t rows = tokens * group, chunks = (start + tokens + CHUNK - 1) / CHUNK; /* queries of one key-value head */
+        float *sums = (float *)scratch;
+        softmax *parts = (softmax *)(sums + kv_heads * chunks * rows * dim);
+        bf16 *queries = (bf16 *)(parts + kv_heads * chunks * rows); /* (kv_heads, tokens, group, dim) */
+#pragma omp parallel if (tokens * heads * (start + tokens) > PARALLEL_ABOVE)
+        {
+#pragma omp for schedule(static)
+            for (int64_t token = 0; token < tokens; token++) {
+                const bf16 *row = new + token * row_size, *c = cos + token * dim, *s = sin + token * dim;
+                for (int64_t head = 0; head < heads; head++)
+                    rotate(row + head * dim, q_norm, c, s, dim, eps, queries + ((head / group * tokens + token) * group + head % group) * dim);
+                for (int64_t head = 0; head < kv_heads; head++) {
+                    int64_t place = (head * capacity + start + token) * dim;
+                    rotate(row + (heads + head) * dim, k_norm, c, s, dim, eps, keys + place);
+                    memcpy(values + place, row + (heads + kv_heads + head) * dim, dim * sizeof(bf16));
+                }
+            }
+#pragma omp for schedule(static)
+            for (int64_t task = 0; task < kv_heads * chunks; task++) {
+                int64_t head = task / chunks, chunk = task % chunks, first = (head * capacity + chunk * CHUNK) * dim;
+                attend_chunk(queries + head * rows * dim, keys + first, values + first, rows, group, start + 1 - chunk * CHUNK, dim, scale,
+                             parts + task * rows, sums + task * rows * dim);
+            }
+#pragma omp for schedule(static)
+            for (int64_t query = 0; query < kv_heads * rows; query++) {
+                int64_t head = query / rows, row = query % rows, token = row / group;
+                int64_t seen = (start + token + CHUNK) / CHUNK; /* chunks */
+                join(parts + head * chunks * rows + row, sums + (head * chunks * rows + row) * dim, seen, rows, dim,
+                     out + ((done + token) * heads + head * group + row % group) * dim);
+            }
+        }
+    }
+}
+#endif

@@ -1,0 +1,213 @@
+"""The step that CUDA records, run here operation by operation: equal to the ordinary pass, and rollback, buckets, slots."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+
+import pytest
+import torch
+from test_lean import ARCHITECTURES, VOCAB, reference, text, tiny
+
+from hsd.models import graphs
+from hsd.models.build import build_network, derive
+from hsd.models.graphs import Steps, bucket_of
+
+CLOSE = dict(rtol=1e-5, atol=1e-5)  # float32 sums in another order
+
+
+class Replayed:
+    """Stands for a CUDA graph: computes the step into the same memory each time, from the slot's own tensors."""
+
+    def __init__(self, network, slot, width, bucket):
+        self.inputs = (network, slot.token_ids[:width], slot.start, slot.keys, slot.values, bucket)
+        self.logits = graphs.static_step(*self.inputs)
+        self.replays = 0
+
+    def replay(self):
+        self.replays += 1
+        with torch.inference_mode():
+            self.logits.copy_(graphs.static_step(*self.inputs))
+
+
+@pytest.fixture
+def small_buckets(monkeypatch):
+    monkeypatch.setattr(graphs, "LEAST_BUCKET", 8)
+
+
+@pytest.fixture
+def recorded(monkeypatch):
+    """Recording without CUDA: `Replayed` in place of graphs; gives those that were made."""
+    made = {}
+
+    def record(network, slot, width, bucket):
+        made[width, bucket] = graph = Replayed(network, slot, width, bucket)
+        return graph, graph.logits
+
+    monkeypatch.setattr(graphs, "record", record)
+    return made
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_a_step_gives_the_logits_of_the_ordinary_pass_at_every_width(name, small_buckets):
+    """Widths 1 to 9, one after the other up to the last position, over every bucket from 8 to 64."""
+    module = tiny(name)
+    tokens = text(45)
+    wanted = reference(module, tokens)
+    network = build_network(name, module)
+    steps = Steps(network, record=False)
+    cache, ordinary = steps.new_cache(45), network.new_cache(45)
+    for width in range(1, 10):
+        new = torch.tensor(tokens[cache.length : cache.length + width])
+        for num_logits in {1, width}:
+            cache.crop(len(tokens[: ordinary.length]))
+            got = steps(new, cache, num_logits)
+            assert got.shape == (num_logits, VOCAB)
+            torch.testing.assert_close(got, wanted[cache.length - num_logits : cache.length], rtol=1e-4, atol=2e-5)
+        torch.testing.assert_close(got[-1:], network.forward(new, ordinary, width)[-1:], **CLOSE)
+    assert cache.length == ordinary.length == 45
+    layers, length = len(network.layers), 45
+    torch.testing.assert_close(cache.keys[:layers, :, :length], ordinary.keys[:, :, :length], **CLOSE)
+    torch.testing.assert_close(cache.values[:layers, :, :length], ordinary.values[:, :, :length], **CLOSE)
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen3, norms of queries and keys"])
+@pytest.mark.parametrize("replays", [False, True])
+def test_steps_are_right_after_rollbacks(name, replays, small_buckets, recorded):
+    module = tiny(name)
+    network = build_network(name, module)
+    steps = Steps(network, record=replays)
+    random = torch.Generator().manual_seed(1)
+    draw = lambda low, high: int(torch.randint(low, high, (1,), generator=random))  # noqa: E731
+    tokens, cache = text(5), steps.new_cache(60)
+    steps(torch.tensor(tokens), cache, 1)
+    for step in range(60):
+        kept = draw(max(1, len(tokens) - 6), len(tokens) + 1) if len(tokens) < 55 else draw(1, 50)
+        cache.crop(kept)
+        new = text(draw(1, 5), seed=step)
+        tokens = [*tokens[:kept], *new]
+        num_logits = draw(1, len(new) + 1)
+        got = steps(torch.tensor(new), cache, num_logits)
+        assert cache.length == len(tokens)
+        torch.testing.assert_close(got, reference(module, tokens)[-num_logits:], rtol=1e-4, atol=2e-5)
+    if replays:
+        assert sum(graph.replays for graph in recorded.values()) > 30
+        assert not steps.problem
+
+
+def test_the_widest_step_reaches_the_last_position():
+    module = tiny("llama", max_position_embeddings=300)
+    tokens = text(300)
+    wanted = reference(module, tokens)
+    network = build_network("llama", module)
+    steps = Steps(network, record=False)
+    cache = steps.new_cache(10_000)
+    assert cache.capacity == 300
+    while cache.length < 300:
+        new = tokens[cache.length : cache.length + graphs.WIDEST_RECORDED]
+        got = steps(torch.tensor(new), cache, len(new))
+        torch.testing.assert_close(got, wanted[cache.length - len(new) : cache.length], rtol=1e-4, atol=5e-5)
+
+
+def test_a_bucket_is_the_least_power_of_two_that_holds_the_text():
+    assert [bucket_of(length) for length in (1, 256, 257, 512, 513, 5000)] == [256, 256, 512, 512, 1024, 8192]
+
+
+def test_a_step_is_recorded_the_second_time_its_width_and_bucket_are_met(small_buckets, recorded):
+    network = build_network("llama", tiny("llama"))
+    steps = Steps(network, record=True)
+    cache = steps.new_cache(40)
+    for width in (1, 2, 1, 1, 2, 1):  # 8 tokens: the first bucket
+        steps(torch.tensor(text(width)), cache, 1)
+    assert {key: graph.replays for key, graph in recorded.items()} == {(1, 8): 3, (2, 8): 1}
+    steps(torch.tensor(text(1)), cache, 1)  # the ninth token: another bucket
+    assert set(recorded) == {(1, 8), (2, 8)}
+    steps(torch.tensor(text(1)), cache, 1)
+    assert recorded[1, 16].replays == 1
+
+
+def test_logits_outlive_the_next_step(small_buckets, recorded):
+    """A replay overwrites its own output; what was given out stays."""
+    network = build_network("llama", tiny("llama"))
+    steps = Steps(network, record=True)
+    cache = steps.new_cache(30)
+    given = [steps(torch.tensor([token]), cache, 1) for token in (1, 2, 3, 4, 5)]
+    kept = [logits.clone() for logits in given]
+    steps(torch.tensor([6]), cache, 1)
+    assert all(torch.equal(now, then) for now, then in zip(given, kept, strict=True))
+    assert not any(torch.equal(one, other) for one, other in itertools.combinations(given, 2))
+
+
+def test_a_later_generation_takes_over_the_graphs_and_nothing_of_the_text(small_buckets, recorded):
+    module = tiny("llama")
+    network = build_network("llama", module)
+    steps = Steps(network, record=True)
+    cache = steps.new_cache(30)
+    slot = cache.slot
+    for token in text(12):
+        steps(torch.tensor([token]), cache, 1)
+    cache.slot.values[:, :, 12:] = float("nan")  # a masked NaN would still spoil a sum
+    other = steps.new_cache(30)
+    assert other.slot is not slot, "two generations at once share nothing"
+    del cache
+    gc.collect()
+    again = steps.new_cache(20)
+    assert again.slot is slot and again.length == 0 and again.capacity == 20 and slot.graphs
+    tokens = text(12, seed=9)
+    for token in tokens:
+        got = steps(torch.tensor([token]), again, 1)
+    torch.testing.assert_close(got, reference(module, tokens)[-1:], rtol=1e-4, atol=2e-5)
+    recorded_before = len(recorded)
+    assert recorded_before == len(slot.graphs)
+
+
+def test_a_slot_that_is_too_small_is_given_up_and_one_is_kept(small_buckets):
+    network = build_network("llama", tiny("llama"))
+    steps = Steps(network, record=False)
+    caches = [steps.new_cache(10), steps.new_cache(10)]
+    assert caches[0].slot.capacity == 16
+    caches.clear()
+    gc.collect()
+    large = steps.new_cache(40)
+    assert large.slot.capacity == 64
+    discarded = large.slot
+    large.discard()  # the level dropped out: its memory is needed
+    del large
+    assert steps.new_cache(10).slot is not discarded
+
+
+@pytest.mark.parametrize("error", [RuntimeError("operation not permitted when stream is capturing"), torch.OutOfMemoryError("full")])
+def test_a_step_that_cannot_be_recorded_runs_on_and_says_so(error, small_buckets, monkeypatch):
+    def record(*args):
+        raise error
+
+    monkeypatch.setattr(graphs, "record", record)
+    module = tiny("llama")
+    tokens = text(12)
+    wanted = reference(module, tokens)
+    network = build_network("llama", module)
+    steps = Steps(network, record=True)
+    cache = steps.new_cache(30)
+    for position, token in enumerate(tokens):
+        got = steps(torch.tensor([token]), cache, 1)
+        torch.testing.assert_close(got, wanted[position : position + 1], rtol=1e-4, atol=2e-5)
+    assert "llama" in steps.problem and "HSD_CUDA_GRAPHS=0" in steps.problem
+    assert ("too little memory" in steps.problem) == isinstance(error, torch.OutOfMemoryError)
+
+
+def test_without_cuda_nothing_is_recorded_by_itself():
+    assert graphs.steps_for(build_network("llama", tiny("llama"))) is None
+
+
+def test_a_draft_made_from_the_target_takes_over_its_keys_and_values(small_buckets):
+    module = tiny("llama")
+    network = build_network("llama", module)
+    draft = derive("early-exit:2", network, module)
+    own, theirs = Steps(network, record=False), Steps(draft, record=False)
+    cache, taken = own.new_cache(30), theirs.new_cache(30)
+    own(torch.tensor(text(12)), cache, 1)
+    assert draft.adopt(taken, network, cache) and taken.length == 12
+    follow = torch.tensor([3, 4, 5])
+    fresh = draft.new_cache(30)
+    draft.forward(torch.tensor(text(12)), fresh, 1)
+    torch.testing.assert_close(theirs(follow, taken, 3), draft.forward(follow, fresh, 3), **CLOSE)
