@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
+import signal
 import sqlite3
 from dataclasses import fields, replace
 from pathlib import Path
@@ -95,6 +97,24 @@ def test_two_processes_write_at_once(store):
         writer.join()
     assert [writer.exitcode for writer in writers] == [0, 0]
     assert store.count() == 40
+
+
+def _die_while_writing(path: Path) -> None:
+    store = Store(path)
+    store.save(CONDITIONS, measured(1.0), complete=False)
+    with store._open() as database:
+        database.execute("update measurements set content = 'half'")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_process_killed_in_the_middle_of_writing_leaves_what_was_complete(store):
+    writer = multiprocessing.get_context("spawn").Process(target=_die_while_writing, args=(store.path,))
+    writer.start()
+    writer.join()
+    assert writer.exitcode == -signal.SIGKILL
+    assert store.find(CONDITIONS, complete=False) == measured(1.0)
+    store.save(CONDITIONS, measured(2.0), complete=True)  # and the next one can write
+    assert store.find(CONDITIONS) == measured(2.0)
 
 
 def test_a_file_that_is_no_database_is_named(tmp_path):
