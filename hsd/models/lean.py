@@ -15,6 +15,7 @@ import torch.nn.functional as F
 
 from hsd.errors import BadInput
 from hsd.models import kernels
+from hsd.models.graphs import WIDEST_RECORDED, SlotCache, steps_for
 from hsd.models.kernels import Kernels
 from hsd.models.linear import Linear
 from hsd.models.network import Cache, Network
@@ -95,8 +96,11 @@ class LeanNetwork:
         self.device, self.dtype = final_norm.device, final_norm.dtype
         self.program = program_for(layers, final_norm, shape)
         self.kernels = _kernels_for(self)
+        self.steps = steps_for(self)
 
-    def new_cache(self, capacity: int) -> StaticCache:
+    def new_cache(self, capacity: int) -> StaticCache | SlotCache:
+        if self.steps is not None:
+            return self.steps.new_cache(capacity)
         return StaticCache(len(self.layers), self.shape, min(capacity, self.max_context), self.dtype, self.device)
 
     @torch.inference_mode()
@@ -107,6 +111,8 @@ class LeanNetwork:
         stop = start + width
         if stop > cache.capacity:
             raise BadInput(f"{self.name} holds {cache.capacity} tokens, the text needs {stop}.")
+        if self.steps is not None and width <= WIDEST_RECORDED:
+            return self.steps(token_ids, cache, num_logits)
         x = self.embed(token_ids.to(self.device))  # (q, hidden)
         if self.program is not None:
             x = self.program(x, cache, self.cos[start:stop], self.sin[start:stop])

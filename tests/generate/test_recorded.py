@@ -1,0 +1,78 @@
+"""A run over networks whose passes are recorded: the same text, and a notice when recording fails."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+import pytest
+import torch
+from decoding_checks import decode, greedy_alone
+from tiny_models import model_set, small_set
+
+from hsd.compare.whole import generate_whole
+from hsd.errors import LevelFault
+from hsd.models import graphs
+from hsd.models.graphs import WIDEST_RECORDED, Steps
+from hsd.models.lean import LeanNetwork
+from hsd.records import Hierarchy, Sampling
+
+PROMPT = [11, 4, 60, 4, 11]
+HIERARCHIES = ["", "near@5", "prompt-lookup@3,near@4", "early-exit:1@2,far@3,near@6"]
+
+
+class Stepped:
+    """A lean network that takes the static step for its narrow passes, as on CUDA."""
+
+    def __init__(self, network: LeanNetwork, record: bool) -> None:
+        self.network = network
+        self.steps = Steps(network, record=record)
+
+    def __getattr__(self, name: str):
+        return getattr(self.network, name)
+
+    def new_cache(self, capacity):
+        return self.steps.new_cache(capacity)
+
+    def adopt(self, cache, other, other_cache):
+        return self.network.adopt(cache, other.network, other_cache)
+
+    def forward(self, token_ids, cache, num_logits):
+        if len(token_ids) > WIDEST_RECORDED:
+            return self.network.forward(token_ids, cache, num_logits)
+        return self.steps(token_ids, cache, num_logits)
+
+
+def stepped(models, record):
+    networks = {name: Stepped(model, record) if isinstance(model, LeanNetwork) else model for name, model in models.networks.items()}
+    return model_set(MappingProxyType({name: model for name, model in networks.items() if not name.startswith("quantized")}))
+
+
+@pytest.fixture(scope="module")
+def small():
+    return small_set()
+
+
+@pytest.mark.parametrize("drafts", HIERARCHIES)
+def test_static_steps_write_the_targets_text(small, drafts, monkeypatch):
+    monkeypatch.setattr(graphs, "LEAST_BUCKET", 16)
+    models = stepped(small, record=False)
+    for prompt in (PROMPT, list(range(40, 0, -1))):  # the longer prompt's pass is an ordinary one
+        generation = decode(models, Hierarchy.parse(drafts, "target"), prompt, max_new_tokens=40)
+        assert list(generation.token_ids) == greedy_alone(small.modules["target"], prompt, 40)
+        assert not generation.notices
+
+
+@pytest.mark.parametrize("temperature", [0, 1])
+def test_a_failed_recording_is_told_once_and_alters_no_token(small, temperature, monkeypatch):
+    """Here every recording fails, as this machine has no CUDA."""
+    if torch.cuda.is_available():
+        monkeypatch.setattr(graphs, "record", lambda *args: (_ for _ in ()).throw(RuntimeError("no recording")))
+    hierarchy, settings = Hierarchy.parse("near@3", "target"), {"max_new_tokens": 24, "sampling": Sampling(temperature=temperature)}
+    models = stepped(small, record=True)
+    generation = decode(models, hierarchy, PROMPT, **settings)
+    assert generation.token_ids == decode(small, hierarchy, PROMPT, **settings).token_ids
+    assert sorted((notice.model, notice.dropped) for notice in generation.notices) == [("near", False), ("target", False)]
+    assert all("HSD_CUDA_GRAPHS=0" in notice.message for notice in generation.notices)
+    assert len(decode(models, hierarchy, PROMPT, **settings).notices) == 2, "the next run's reader must know it too"
+    with pytest.raises(LevelFault, match=r"HSD_CUDA_GRAPHS=0.*compare again"):
+        generate_whole(models, hierarchy, PROMPT, **settings)
