@@ -43,6 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
     from ui.live import LiveEngine
 
     engine = LiveEngine()
+    engine.warm_up()  # beside the building of the page, so that the first visitor does not wait for torch
     demo = build(engine, sample.load())
     try:
         demo.launch(
@@ -60,7 +61,6 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     if chosen.share and not demo.share_url:
         print("No public link could be had from Gradio's tunnel; the page is served on this machine all the same.", file=sys.stderr)
-    engine.warm_up()
     demo.block_thread()
     return 0
 

@@ -20,6 +20,7 @@
   }
 
   function append(pane, from, to) {
+    if (from === to) return;
     const nearEnd = pane.slot.scrollHeight - pane.slot.scrollTop - pane.slot.clientHeight < 60;
     const fragment = document.createDocumentFragment();
     for (let i = from; i < to; i++) {
@@ -49,6 +50,7 @@
       pane.slot.replaceChildren();
       Object.assign(pane, { records: [], shown: 0, current: null, head: end ? value.slice(0, end) : "", consumed: end });
       pane.header = end ? JSON.parse(pane.head) : null;
+      pane.slot.toggleAttribute("data-on", Boolean(end));
       if (!end) { clock(pane, 0); return; }
     }
     const end = value.lastIndexOf("\n") + 1;

@@ -70,9 +70,6 @@ def _preset(component: Any, value: Any) -> None:
     """Give a component what it shows before any visitor arrives, so that the first paint is already true."""
     if isinstance(component, gr.State):
         return
-    if isinstance(value, gr.Column):
-        component.visible = value.visible
-        return
     shown = component.postprocess(value)
     component.value = shown.model_dump() if isinstance(shown, BaseModel) else shown
 

@@ -16,7 +16,7 @@ from ui import text
 
 log = logging.getLogger("hsd.ui")
 
-TICK_S = 0.08  # 12.5 updates a second
+TICK_S = 0.09  # 11 updates a second
 GRACE_S = 120.0  # how long work goes on for a visitor whose connection broke
 
 

@@ -108,9 +108,13 @@ class Page:
             job = self.jobs.start(request.session_hash, str(ticket))
             if job is None:  # stopped while it waited in line
                 return
+            # Gradio builds a component anew for every output that an update leaves out, which costs the run that streams; a
+            # value that is told again costs nothing and is not sent.
+            told: Updates = {self.notices: None}
             try:
                 for updates in handler(job, *given):
-                    yield encoded(updates)
+                    told |= encoded(updates)
+                    yield told
             except Exception as error:  # a visitor's mistake found before the work began, or a fault of the page itself
                 job.stop.set()
                 job.ended.set()

@@ -1,11 +1,17 @@
 """Figures as data: what is drawn, from which numbers; how they look is tested in the browser."""
 
-import pytest
-from scripted import DRAFTS, TARGET, make_comparison, make_measurement
+import json
 
+import pytest
+from scripted import DRAFTS, TARGET, ScriptedEngine, make_comparison, make_measurement
+
+from hsd.plan.growth import measure_growth
+from ui import format as fmt
 from ui import palette
-from ui.figures import acceptance, costs, hierarchy, latency, measured, path, style
+from ui.engine import CompareRequest
+from ui.figures import acceptance, costs, growth, hierarchy, latency, measured, path, style
 from ui.planning import Limits, make_plan, multipliers, shortest_path
+from ui.tabs.predictions import against_measured
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +109,40 @@ def test_compare_bars_carry_spread_and_prediction(plan):
     best = max(comparison.methods, key=lambda method: method.tokens_per_s.median)
     assert max(figure.data[0].x) == best.tokens_per_s.median
     assert len(figure.data[1].x) == sum(method.predicted_tokens_per_s is not None for method in comparison.methods)
+
+
+def test_arcs_of_the_plan_carry_acceptance_and_multiplier(measurement, plan):
+    problem, _ = shortest_path(measurement, Limits())
+    found = multipliers(problem, plan)
+    assert len(found) == len(plan.hierarchy.drafts)
+    words = " ".join(annotation.text for annotation in hierarchy.graph(plan, measurement, found).layout.annotations)
+    assert all(f"R {value:.2f}" in words for value in found.values())
+
+
+def test_latency_models_stand_beside_what_was_measured(plan):
+    told = json.dumps(against_measured(make_comparison(plan), plan), ensure_ascii=False)
+    measured_s = 1 / next(m.tokens_per_s.median for m in make_comparison(plan).methods if m.name == "hierarchy")
+    error = plan.predicted_s_per_token.paper / measured_s - 1
+    assert fmt.milliseconds(measured_s) in told and f"{'+' if error >= 0 else '−'}{fmt.percent(abs(error))}" in told
+    assert against_measured(make_comparison(plan), None) is None
+
+
+def test_sweep_figure_draws_every_point_with_both_intervals(plan):
+    engine, request = ScriptedEngine(), CompareRequest(plan, 3, 64, True)
+    found = engine.sweep(None, request, None, None, None)
+    figure = measured.swept(found)
+    drawn = [trace for trace in figure.data if trace.mode == "markers"]
+    assert sum(len(trace.x) for trace in drawn) == len(found.points)
+    point = found.points[0]
+    assert drawn[0].error_x.array[0] == pytest.approx(1e3 * (point.predicted_high - point.predicted_s_per_token))
+    assert drawn[0].error_y.array[0] == pytest.approx(1e3 * (point.measured_s_per_token.high - point.measured_s_per_token.median))
+
+
+def test_growth_figure_holds_measured_times_and_the_bound():
+    points = measure_growth((3, 5), (4, 8), repeats=1)
+    figure = growth.growth(points)
+    assert [len(trace.x) for trace in figure.data if trace.mode == "markers"] == [4, 4, 4]
+    assert sum(trace.mode == "lines" for trace in figure.data) == 1
 
 
 def test_names_from_outside_are_text_in_figures():

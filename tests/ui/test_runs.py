@@ -166,14 +166,15 @@ def test_a_run_is_fetched_again_by_its_id_after_the_connection_broke(visit):
 
 def test_ten_visitors_one_generating_nine_browsing(visit):
     runner = visit()
-    runner.generate("long", 4000)
+    runner.generate("long", 3000)
+    runner.streaming()
     visitors = []
     for _ in range(9):
         page = visit()
-        page.tab("compare")
-        page.page.wait_for_selector("#compare-bars .point path")
-        visitors.append((page, runner.state()))
-    assert visitors[0][1] == "running", "the first ones browse while the run goes on"
+        page.tab("generate")
+        visitors.append((page, page.pane(), runner.state()))
+    assert visitors[0][2] == "running", "the first ones browse while the run goes on"
+    assert all(shown and not shown.startswith("w0 ") for _, shown, _ in visitors), "everyone sees the sample, nobody the run of another"
     runner.finish("done")
-    assert runner.page.locator("#token-pane .tk").count() == 4000
-    assert [page.errors for page in (runner, *(page for page, _ in visitors))] == [[]] * 10
+    assert runner.page.locator("#token-pane .tk").count() == 3000
+    assert [page.errors for page in (runner, *(page for page, _, _ in visitors))] == [[]] * 10

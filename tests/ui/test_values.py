@@ -17,11 +17,13 @@ from ui import format as fmt
 from ui import jobs, sample, stack_trace, token_pane
 from ui.counters import Counters
 from ui.engine import GenerateRequest, Setup
+from ui.hero import hero
 from ui.nodes import decoded, el, encoded, json_html
 from ui.planning import Limits, check_whole, make_plan, sliders, what_if
 from ui.recorder import collect
 from ui.sidebar import added, read_sampling, read_setup, selected
 from ui.store import Store
+from ui.trace_file import read_trace
 
 
 def scripted_run(prompt: str = "", hierarchy: str = "prompt-lookup@3,quantized:int4@6"):
@@ -49,6 +51,48 @@ def test_any_text_comes_back_from_the_value_of_the_pane(texts):
 def test_any_text_comes_back_from_a_node(text, attribute):
     component = json_html()
     assert decoded(encoded({component: el("p", text, title=attribute)})[component]) == ["p", {"title": attribute}, text]
+
+
+def test_a_trace_file_is_read_again_whole_from_the_page_and_from_the_command_line():
+    run = scripted_run()
+    data = json.loads(json.dumps(run.to_json()))
+    assert read_trace(data) == run
+    del data["prompt"]  # the command line writes none
+    data["prompt_tokens"] = 5
+    assert read_trace(data) == replace(run, prompt="")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda d: d.update(kind="plan"), "not a trace"),
+        (lambda d: d.update(schema=9), "schema 9"),
+        (lambda d: d.update(reason="tired"), "tired"),
+        (lambda d: d.update(text="other"), "not that of its tokens"),
+        (lambda d: d.pop("rounds"), "damaged"),
+        (lambda d: d["tokens"][0].update(generated_by="nobody"), "nobody"),
+        (lambda d: d["tokens"][0].update(time_s=float("nan")), "nan"),
+        (lambda d: d["tokens"][0].pop("round"), "round"),
+        (lambda d: d["rounds"][-1].update(accepted=99), "99 of"),
+        (lambda d: d["rounds"][0].update(model="nobody"), "nobody"),
+        (lambda d: d["seconds"].update(decode="x"), "damaged"),
+        (lambda d: d.update(tokens=[{}] * 300_000), "more than"),
+    ],
+)
+def test_a_spoiled_trace_file_is_refused_with_what_is_wrong(spoil, said):
+    data = json.loads(json.dumps(scripted_run().to_json()))
+    spoil(data)
+    with pytest.raises(BadInput, match=said):
+        read_trace(data)
+
+
+def test_hero_counts_only_runs_of_the_very_plan():
+    sample = make_sample()
+    fine = json.dumps(hero(sample.plan, sample.comparison, sample.run, "x"), ensure_ascii=False)
+    assert "n=5" in fine and "target: yes" in fine
+    other = replace(sample.plan, hierarchy=Hierarchy.parse("prompt-lookup@1", TARGET))
+    said = json.dumps(hero(other, sample.comparison, sample.run, "x"), ensure_ascii=False)
+    assert "not compared yet" in said and "not checked" in said
 
 
 def test_stack_trace_nests_rounds_and_knows_who_made_each_token():

@@ -43,10 +43,19 @@ def growth(points: Sequence[Growth]) -> go.Figure:
             hovertemplate="%{text}<br>%{y:.3g} ms<extra></extra>",
         )
     finish(figure, 380)
-    figure.update_xaxes(title_text="largest threshold × drafts (T̄·K)", type="log", dtick="D2", showgrid=False)
+    figure.update_xaxes(
+        title_text="largest threshold × drafts (T̄·K)",
+        type="log",
+        tickvals=sorted({_size(point) for point in ordered if _is_power_of_two(_size(point))}),
+        showgrid=False,
+    )
     figure.update_yaxes(title_text="ms", type="log", dtick=1, exponentformat="none")
     return figure
 
 
 def _size(point: Growth) -> int:
     return point.max_threshold * (point.models - 1)
+
+
+def _is_power_of_two(value: int) -> bool:
+    return value & (value - 1) == 0

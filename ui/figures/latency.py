@@ -65,7 +65,7 @@ def bars(plan: Plan) -> go.Figure:
         figure.add_annotation(x=1.03 * longest, y=place, text=words, showarrow=False, xanchor="left", name="label")
     tall = 70 + sum(20 + 17 * max(1, len(one.hierarchy.drafts)) for one in shown)
     finish(figure, tall, bargap=0.35)
-    figure.update_xaxes(title_text="predicted ms per token", range=[0, 1.6 * longest])
+    figure.update_xaxes(title_text="predicted ms per token", range=[0, 1.85 * longest])
     figure.update_yaxes(tickvals=places, ticktext=[short(one.hierarchy) for one in shown], autorange="reversed", showgrid=False)
     return figure
 

@@ -35,9 +35,9 @@ def layers(graph: Graph, solution: Solution) -> go.Figure:
         words = f"{names}<br>multiplier R = {edge.multiplier:.3f}<br>{1e3 * edge.pass_s:.3g} ms a pass"
         figure.add_scatter(
             x=[low.model, (low.model + high.model) / 2, high.model],
-            y=[low.threshold, (low.threshold + high.threshold) / 2, high.threshold],
-            mode="lines",
-            line=dict(color=colour_of(models[low.model], models), width=5),
+            y=[low.threshold, (low.threshold + high.threshold) / 2 + 0.7 * (high.model - low.model - 1), high.threshold],
+            mode="lines",  # bent where it passes columns, so that it does not seem to visit their nodes
+            line=dict(color=colour_of(models[low.model], models), width=5, shape="spline"),
             text=[words] * 3,
             hoverinfo="text",
             showlegend=False,
@@ -48,7 +48,9 @@ def layers(graph: Graph, solution: Solution) -> go.Figure:
         y=[node.threshold for node in nodes],
         mode="markers",
         marker=dict(
-            size=[15 if node in solution.path else 8 for node in nodes], color=[colour_of(models[node.model], models) for node in nodes]
+            size=[15 if node in solution.path else 8 for node in nodes],
+            color=[colour_of(models[node.model], models) for node in nodes],
+            opacity=1,
         ),
         text=[_hover(node, models, solution) for node in nodes],
         hoverinfo="text",

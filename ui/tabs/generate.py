@@ -26,7 +26,7 @@ from ui.runs import RunPair
 from ui.sample import PROMPT, UNPLANNED
 from ui.sidebar import Sidebar, read_sampling, read_setup
 
-SLOW_TICK_S = 0.35  # counters and the last round are read, not watched: a third of the pane's updates suffices
+SLOW_TICK_S = 0.5  # counters and the last round are read, not watched
 
 
 def create_generate(page: Page, side: Sidebar) -> None:
@@ -57,7 +57,7 @@ def create_generate(page: Page, side: Sidebar) -> None:
                 gr.Markdown(text.PANE_TITLE, elem_classes="caption")
                 pane = token_pane.pane("token-pane", text.PANE_LABEL, text.PANE_EMPTY)
                 token_pane.clock("token-pane")
-            with gr.Column(min_width=320, visible=False) as alone_column:
+            with gr.Column(min_width=320, elem_id="alone-column"):  # shows once its pane has a run (assets/app.css)
                 gr.Markdown(text.ALONE_TITLE, elem_classes="caption")
                 alone_pane = token_pane.pane("alone-pane", text.ALONE_LABEL, text.ALONE_EMPTY)
                 token_pane.clock("alone-pane")
@@ -77,7 +77,7 @@ def create_generate(page: Page, side: Sidebar) -> None:
 
     button = page.actions["generate"]
     page.run_buttons.append(button)
-    outputs = [notices, legend, pane, alone_column, alone_pane, counters, stack, drafts]
+    outputs = [notices, legend, pane, alone_pane, counters, stack, drafts]
 
     def colours(models: tuple[str, ...], ids: Ids) -> tuple[str, ...]:
         """The models whose order fixes the colours: those of the plan, so that pane and graph agree."""
@@ -94,7 +94,6 @@ def create_generate(page: Page, side: Sidebar) -> None:
                 recorder.palette_models, page.sample.measurement if recorded else page.measurement(ids), pair.speedup
             ),
             stack: stack_trace.value(pair.stacked.rounds, recorder.models, recorder.palette_models),
-            alone_column: gr.Column(visible=pair.alone is not None),
             alone_pane: replayed(pair.alone, "alone", recorder.palette_models).pane if pair.alone else "",
         }
         return updates
@@ -160,7 +159,6 @@ def create_generate(page: Page, side: Sidebar) -> None:
             legend: token_pane.legend(models, palette_models, (text.CUE_CORRECTED, text.CUE_BONUS)),
             pane: stacked.pane,
             alone_pane: alone.pane if beside else "",
-            alone_column: gr.Column(visible=bool(beside)),
             counters: None,
             stack: None,
             page.status: _running(key),
@@ -224,7 +222,8 @@ def _running(key: str) -> Node:
 def _dropped(notices: list[NoticeEvent] | tuple[NoticeEvent, ...]) -> Node | None:
     if not notices:
         return None
-    lines = [el("p", text.DROPPED.format(model=notice.model, message=notice.message), cls="notice") for notice in notices]
+    told = [text.DROPPED.format(model=notice.model, message=notice.message) if notice.dropped else notice.message for notice in notices]
+    lines = [el("p", message, cls="notice") for message in told]
     return el("div", *lines, role="alert")
 
 
