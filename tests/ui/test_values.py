@@ -12,6 +12,7 @@ from scripted import DRAFTS, HOSTILE, STAMP, STORY, TARGET, ScriptedEngine, make
 
 from hsd.errors import BadInput, Cancelled
 from hsd.generate.events import RoundEvent, TokenEvent
+from hsd.measure.record import Trace
 from hsd.records import Hierarchy, Progress, Sampling
 from ui import format as fmt
 from ui import jobs, sample, stack_trace, token_pane
@@ -23,6 +24,7 @@ from ui.planning import Limits, check_whole, make_plan, sliders, what_if
 from ui.recorder import collect
 from ui.sidebar import added, read_sampling, read_setup, selected
 from ui.store import Store
+from ui.tabs.kinds import kind_table
 from ui.trace_file import read_trace
 
 
@@ -84,6 +86,14 @@ def test_a_spoiled_trace_file_is_refused_with_what_is_wrong(spoil, said):
     spoil(data)
     with pytest.raises(BadInput, match=said):
         read_trace(data)
+
+
+def test_acceptance_is_told_by_kind_of_prompt_where_positions_were_recorded():
+    measurement = make_measurement(("quantized:int4",))
+    assert kind_table(measurement) is None
+    traces = tuple(Trace(kind, kind, 4, {"quantized:int4": {TARGET: (value,) * 4}}, {}) for kind, value in (("chat", 0.5), ("code", 0.75)))
+    told = json.dumps(kind_table(replace(measurement, traces=traces)))
+    assert all(word in told for word in ("chat", "code", "0.50", "0.75", "n=1"))
 
 
 def test_hero_counts_only_runs_of_the_very_plan():

@@ -22,6 +22,7 @@ from ui.page import Ids, Page, Updates, done, failure
 from ui.palette import slot_of
 from ui.planning import Limits, make_plan
 from ui.sidebar import Sidebar, read_sampling, read_setup
+from ui.tabs.kinds import kind_table
 
 
 def create_measure(page: Page, side: Sidebar) -> None:
@@ -57,7 +58,7 @@ def create_measure(page: Page, side: Sidebar) -> None:
         updates: Updates = {
             facts: _facts(measurement, badge, hint),
             cost: curves(measurement),
-            figures: measure_table(measurement),
+            figures: el("div", measure_table(measurement), kind_table(measurement)),
         }
         if measurement.acceptance:
             updates[heat] = heatmap(measurement)

@@ -1,0 +1,24 @@
+"""Acceptance at the target by kind of prompt (Measure tab); only a measurement with its recorded positions has it."""
+
+from __future__ import annotations
+
+from hsd.measure.breakdown import acceptance_by_category
+from hsd.measure.record import Measurement
+from ui import text
+from ui.nodes import Node, el, swatch, table, valued
+from ui.palette import slot_of
+
+
+def kind_table(measurement: Measurement) -> Node | None:
+    """A row a draft, a column a kind of prompt; None when there is nothing to tell apart."""
+    kinds = acceptance_by_category(measurement.traces)
+    if len(kinds) < 2:
+        return None
+    rows: list[list[Node]] = []
+    for draft in measurement.models[:-1]:
+        rates = [breakdown.get(draft, {}).get(measurement.target) for breakdown in kinds.values()]
+        label = el("span", swatch(slot_of(draft, measurement.models)), draft, cls="named")
+        cells = [valued(f"{one.mean:.2f}", f"{one.low:.2f}–{one.high:.2f}, n={one.prompts}") if one else "–" for one in rates]
+        rows.append([label, *cells])
+    caption = text.BY_KIND.format(target=measurement.target)
+    return el("div", el("p", caption, cls="caption-line"), table([text.DRAFT, *kinds], rows, caption))
