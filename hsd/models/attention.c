@@ -5,29 +5,16 @@
  * different cores and a token's bits depend neither on the width of its pass nor on the number of cores. */
 
 #include <math.h>
-#include <stdint.h>
-#include <string.h>
 
-#if defined(__AVX512BF16__) && defined(__AVX512VNNI__) && defined(__AVX512BW__)
-#include <immintrin.h>
+#include "bf16.h"
 
-typedef uint16_t bf16;
+#ifdef HSD_VECTORS
 
 #define CHUNK 128    /* keys with one softmax */
 #define TOKENS 16    /* new tokens at a time */
 #define TILE 48      /* queries whose scores are kept */
 #define QUERIES 4    /* queries at a time in registers */
-#define PARALLEL_ABOVE 6000 /* queries times keys; less is not worth waking a second thread */
 #define LARGEST_DIM 256
-#define UNROLL _Pragma("GCC unroll 16")
-#define INLINE static inline __attribute__((always_inline))
-
-INLINE __m512 widen16(const bf16 *x) {
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)x)), 16));
-}
-
-INLINE __m512i pair(const bf16 *x) { int32_t both; memcpy(&both, x, 4); return _mm512_set1_epi32(both); }
-
 INLINE __m512 exp16(__m512 x) { /* e^x for x <= 0, relative error below 3e-7 */
     __m512 scaled = _mm512_max_ps(_mm512_set1_ps(-126.0f), _mm512_mul_ps(x, _mm512_set1_ps(1.44269504f))); /* keeps a NaN */
     __m512 whole = _mm512_floor_ps(scaled), part = _mm512_sub_ps(scaled, whole);
@@ -40,8 +27,6 @@ INLINE __m512 exp16(__m512 x) { /* e^x for x <= 0, relative error below 3e-7 */
     power = _mm512_fmadd_ps(power, part, _mm512_set1_ps(1.0f));
     return _mm512_scalef_ps(power, whole);
 }
-
-INLINE void narrow16(bf16 *out, __m512 x) { _mm256_storeu_si256((void *)out, (__m256i)_mm512_cvtneps_pbh(x)); }
 
 /* One head (dim) divided by its root mean square, times weight. */
 INLINE void normalize(const bf16 *head, const bf16 *weight, int64_t dim, float eps, bf16 *out) {
@@ -95,7 +80,7 @@ INLINE void score(const bf16 *queries, const __m512i *keys, int64_t dim, float s
     UNROLL for (int q = 0; q < some; q++) sum[q] = _mm512_setzero_ps();
     for (int64_t i = 0; i < dim / 2; i++)
         UNROLL for (int q = 0; q < some; q++)
-            sum[q] = _mm512_dpbf16_ps(sum[q], (__m512bh)keys[i], (__m512bh)pair(queries + q * dim + 2 * i));
+            sum[q] = _mm512_dpbf16_ps(sum[q], (__m512bh)keys[i], (__m512bh)broadcast(queries + q * dim + 2 * i));
     UNROLL for (int q = 0; q < some; q++) _mm512_storeu_ps(scores + q * CHUNK, _mm512_mul_ps(sum[q], _mm512_set1_ps(scale)));
 }
 
@@ -186,47 +171,53 @@ INLINE void join(const softmax *parts, const float *sums, int64_t chunks, int64_
     }
 }
 
-/* As hsd_attend, for a dim that is a multiple of 32 and a capacity that is one of 16; q_norm and k_norm (dim) may be absent.
- * scratch holds for each of min(width, TOKENS) * heads queries 2 * dim bytes and, for every CHUNK keys of the capacity or part of
- * them, 4 * dim + 8. */
+/* Rotary positions, keys and values into the cache, and causal attention of the new tokens over it, for a team of threads.
+ * qkv (width, heads + 2 kv_heads, dim); keys, values (kv_heads, capacity, dim); q_norm, k_norm (dim) may be absent; cosines, sines
+ * (width, dim) of the new positions; out (width, heads, dim). dim is a multiple of 32, the capacity one of 16. scratch holds for
+ * each of min(width, TOKENS) * heads queries 2 * dim bytes and, for every CHUNK keys of the capacity or part of them, 4 * dim + 8. */
 void hsd_attend_together(const bf16 *qkv, bf16 *keys, bf16 *values, const bf16 *q_norm, const bf16 *k_norm, const bf16 *cosines,
-                         const bf16 *sines, bf16 *out, char *scratch, int64_t width, int64_t start, int64_t capacity, int64_t heads,
-                         int64_t kv_heads, int64_t dim, float scale, float eps) {
-    int64_t row_size = (heads + 2 * kv_heads) * dim, group = heads / kv_heads;
-    for (int64_t done = 0, tokens; done < width; done += tokens, start += tokens) {
-        tokens = least(TOKENS, width - done);
-        const bf16 *new = qkv + done * row_size, *cos = cosines + done * dim, *sin = sines + done * dim;
+                         const bf16 *sines, bf16 *out, char *scratch, const shape *s) {
+    int64_t heads = s->heads, kv_heads = s->kv_heads, dim = s->dim, row_size = (heads + 2 * kv_heads) * dim, group = heads / kv_heads;
+    int64_t start = s->start;
+    for (int64_t done = 0, tokens; done < s->width; done += tokens, start += tokens) {
+        tokens = least(TOKENS, s->width - done);
+        const bf16 *new = qkv + done * row_size;
         int64_t rows = tokens * group, chunks = (start + tokens + CHUNK - 1) / CHUNK; /* queries of one key-value head */
         float *sums = (float *)scratch;
         softmax *parts = (softmax *)(sums + kv_heads * chunks * rows * dim);
         bf16 *queries = (bf16 *)(parts + kv_heads * chunks * rows); /* (kv_heads, tokens, group, dim) */
-#pragma omp parallel if (tokens * heads * (start + tokens) > PARALLEL_ABOVE)
-        {
 #pragma omp for schedule(static)
-            for (int64_t token = 0; token < tokens; token++) {
-                const bf16 *row = new + token * row_size, *c = cos + token * dim, *s = sin + token * dim;
-                for (int64_t head = 0; head < heads; head++)
-                    rotate(row + head * dim, q_norm, c, s, dim, eps, queries + ((head / group * tokens + token) * group + head % group) * dim);
-                for (int64_t head = 0; head < kv_heads; head++) {
-                    int64_t place = (head * capacity + start + token) * dim;
-                    rotate(row + (heads + head) * dim, k_norm, c, s, dim, eps, keys + place);
-                    memcpy(values + place, row + (heads + kv_heads + head) * dim, dim * sizeof(bf16));
-                }
-            }
-#pragma omp for schedule(static)
-            for (int64_t task = 0; task < kv_heads * chunks; task++) {
-                int64_t head = task / chunks, chunk = task % chunks, first = (head * capacity + chunk * CHUNK) * dim;
-                attend_chunk(queries + head * rows * dim, keys + first, values + first, rows, group, start + 1 - chunk * CHUNK, dim, scale,
-                             parts + task * rows, sums + task * rows * dim);
-            }
-#pragma omp for schedule(static)
-            for (int64_t query = 0; query < kv_heads * rows; query++) {
-                int64_t head = query / rows, row = query % rows, token = row / group;
-                int64_t seen = (start + token + CHUNK) / CHUNK; /* chunks */
-                join(parts + head * chunks * rows + row, sums + (head * chunks * rows + row) * dim, seen, rows, dim,
-                     out + ((done + token) * heads + head * group + row % group) * dim);
+        for (int64_t task = 0; task < tokens * (heads + kv_heads); task++) {
+            int64_t token = task / (heads + kv_heads), head = task % (heads + kv_heads);
+            const bf16 *from = new + token * row_size + head * dim;
+            const bf16 *cos = cosines + (done + token) * dim, *sin = sines + (done + token) * dim;
+            if (head < heads) {
+                rotate(from, q_norm, cos, sin, dim, s->eps, queries + ((head / group * tokens + token) * group + head % group) * dim);
+            } else {
+                int64_t place = ((head - heads) * s->capacity + start + token) * dim;
+                rotate(from, k_norm, cos, sin, dim, s->eps, keys + place);
+                memcpy(values + place, from + kv_heads * dim, dim * sizeof(bf16));
             }
         }
+#pragma omp for schedule(static)
+        for (int64_t task = 0; task < kv_heads * chunks; task++) {
+            int64_t head = task / chunks, chunk = task % chunks, first = (head * s->capacity + chunk * CHUNK) * dim;
+            attend_chunk(queries + head * rows * dim, keys + first, values + first, rows, group, start + 1 - chunk * CHUNK, dim, s->scale,
+                         parts + task * rows, sums + task * rows * dim);
+        }
+#pragma omp for schedule(static)
+        for (int64_t query = 0; query < kv_heads * rows; query++) {
+            int64_t head = query / rows, row = query % rows, token = row / group;
+            int64_t seen = (start + token + CHUNK) / CHUNK; /* chunks */
+            join(parts + head * chunks * rows + row, sums + (head * chunks * rows + row) * dim, seen, rows, dim,
+                 out + ((done + token) * heads + head * group + row % group) * dim);
+        }
     }
+}
+
+void hsd_attention(const bf16 *qkv, bf16 *keys, bf16 *values, const bf16 *q_norm, const bf16 *k_norm, const bf16 *cosines,
+                   const bf16 *sines, bf16 *out, char *scratch, const shape *s) {
+#pragma omp parallel
+    hsd_attend_together(qkv, keys, values, q_norm, k_norm, cosines, sines, out, scratch, s);
 }
 #endif

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 import torch.nn.functional as F
 
 from hsd.models import kernels
-from hsd.models.kernels import CACHE_LINE, Kernels, LargePages
+from hsd.models.kernels import CACHE_LINE, Kernels, LargePages, Product
 from hsd.settings import INT4_GROUP_SIZE
 
 _BLOCK = 32  # outputs
@@ -19,86 +21,78 @@ def streaming_kernels(device: torch.device, dtype: torch.dtype) -> Kernels | Non
     return found if isinstance(found, Kernels) and found.has_products else None
 
 
-class BlockedLinear:
+class _Product:
+    """What the three kinds share: tensors, and where they lie for the kernels."""
+
+    bits: int
+    __slots__ = ("bias", "blocks", "kernels", "product", "scales")
+
+    def __init__(
+        self, kernels: Kernels, shape: torch.Size, blocks: torch.Tensor, scales: torch.Tensor | None, bias: torch.Tensor | None, group: int
+    ) -> None:
+        self.kernels, self.blocks, self.scales, self.bias = kernels, blocks, scales, bias
+        self.product = Product.of(blocks, scales, bias, shape[1], shape[0], self.bits, group)
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return self.kernels.linear(x, self.product)  # (q, in) -> (q, out)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(out, in)"""
+        return self.product.outputs, self.product.inputs
+
+    @property
+    def nbytes(self) -> int:
+        return self.blocks.nbytes + (0 if self.scales is None else self.scales.nbytes)
+
+
+class BlockedLinear(_Product):
     """`x @ weight.T + bias` in bfloat16."""
 
     bits = 16
-    __slots__ = ("bias", "blocks", "kernels", "outputs")
+    __slots__ = ()
 
     def __init__(self, kernels: Kernels, weight: torch.Tensor, bias: torch.Tensor | None, pages: LargePages | None) -> None:
-        self.kernels, self.bias, self.outputs = kernels, bias, weight.shape[0]
-        self.blocks = _placed(pages, _in_blocks(weight, 2))  # (blocks, in / 2, 32, 2)
-
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        return self.kernels.linear(x, self.blocks, self.bias, self.outputs)  # (q, in) -> (q, out)
-
-    @property
-    def inputs(self) -> int:
-        return 2 * self.blocks.shape[1]
+        blocks = _placed(pages, _in_blocks(weight, 2))  # (blocks, in / 2, 32, 2)
+        super().__init__(kernels, weight.shape, blocks, None, bias, group=0)
 
     @property
     def weight(self) -> torch.Tensor:
         """The plain weight (out, in): a copy."""
-        return self.blocks.transpose(1, 2).reshape(-1, self.inputs)[: self.outputs]
+        outputs, inputs = self.shape
+        return self.blocks.transpose(1, 2).reshape(-1, inputs)[:outputs]
 
     def rows(self, indices: torch.Tensor) -> torch.Tensor:
         """Rows of the plain weight, (q,) int64 -> (q, in): an embedding tied to the head."""
         return self.blocks[indices // _BLOCK, :, indices % _BLOCK].flatten(1)
 
-    @property
-    def nbytes(self) -> int:
-        return self.blocks.nbytes
 
-
-class BlockedInt8Linear:
+class BlockedInt8Linear(_Product):
     """int8 weights, one scale per output (RTN), times x rounded to int8 in groups: int8 products throughout.
 
     The rounding of x is the draft's own affair, like that of its weights: any draft is lossless.
     """
 
     bits = 8
-    __slots__ = ("bias", "blocks", "group", "kernels", "outputs", "scales")
+    __slots__ = ()
 
     def __init__(self, kernels: Kernels, weight: torch.Tensor, bias: torch.Tensor | None, pages: LargePages | None) -> None:
-        self.kernels, self.bias, self.outputs = kernels, bias, weight.shape[0]
         scales = weight.float().abs().amax(dim=1).clamp(min=1e-8) / 127  # (out,)
         codes = (weight.float() / scales[:, None]).round().clamp(-127, 127) + 128
-        self.blocks = _placed(pages, _in_blocks(codes.to(torch.uint8), 4))  # (blocks, in / 4, 32, 4)
-        self.scales = F.pad(scales, (0, -self.outputs % _BLOCK))
-        self.group = next(group for group in _GROUPS if weight.shape[1] % group == 0)
-
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        return self.kernels.linear_int8(x, self.blocks, self.scales, self.bias, self.outputs, self.group)  # (q, in) -> (q, out)
-
-    @property
-    def inputs(self) -> int:
-        return 4 * self.blocks.shape[1]
-
-    @property
-    def nbytes(self) -> int:
-        return self.blocks.nbytes + self.scales.nbytes
+        blocks = _placed(pages, _in_blocks(codes.to(torch.uint8), 4))  # (blocks, in / 4, 32, 4)
+        group = next(group for group in _GROUPS if weight.shape[1] % group == 0)
+        super().__init__(kernels, weight.shape, blocks, F.pad(scales, (0, -len(scales) % _BLOCK)), bias, group)
 
 
-class BlockedInt4Linear:
+class BlockedInt4Linear(_Product):
     """int4 weights, a scale and a minimum per group of inputs (RTN), times x rounded to int8 in the same groups."""
 
     bits = 4
-    __slots__ = ("bias", "blocks", "kernels", "outputs")
+    __slots__ = ()
 
     def __init__(self, kernels: Kernels, weight: torch.Tensor, bias: torch.Tensor | None, pages: LargePages | None) -> None:
-        self.kernels, self.bias, self.outputs = kernels, bias, weight.shape[0]
-        self.blocks = _placed(pages, _int4_blocks(weight))  # (blocks, groups, 640) bytes
-
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        return self.kernels.linear_int4(x, self.blocks, self.bias, self.outputs)  # (q, in) -> (q, out)
-
-    @property
-    def inputs(self) -> int:
-        return INT4_GROUP_SIZE * self.blocks.shape[1]
-
-    @property
-    def nbytes(self) -> int:
-        return self.blocks.nbytes
+        blocks = _placed(pages, _int4_blocks(weight))  # (blocks, groups, 640) bytes, scales among them
+        super().__init__(kernels, weight.shape, blocks, None, bias, INT4_GROUP_SIZE)
 
 
 Blocked = BlockedLinear | BlockedInt8Linear | BlockedInt4Linear
@@ -115,9 +109,10 @@ def blocked(weight: torch.Tensor, bias: torch.Tensor | None, bits: int, pages: L
     return _KINDS[bits](compiled, weight, bias, pages)
 
 
-def pages_for(shapes: list[torch.Size], bits: int) -> LargePages:
-    """Room for weights of these shapes (out, in)."""
-    return LargePages(sum(int((-(-outputs // _BLOCK) * _BLOCK * inputs) * _BYTES[bits]) + CACHE_LINE for outputs, inputs in shapes))
+def pages_for(sizes: Iterable[tuple[tuple[int, int], int]]) -> LargePages:
+    """Room for weights of these sizes: ((out, in), bits)."""
+    rounded_up = ((-(-outputs // _BLOCK) * _BLOCK * inputs, bits) for (outputs, inputs), bits in sizes)
+    return LargePages(sum(int(count * _BYTES[bits]) + CACHE_LINE for count, bits in rounded_up))
 
 
 def _placed(pages: LargePages | None, tensor: torch.Tensor) -> torch.Tensor:
@@ -131,7 +126,7 @@ def _in_blocks(weight: torch.Tensor, together: int) -> torch.Tensor:
 
 
 def _int4_blocks(weight: torch.Tensor) -> torch.Tensor:
-    """(out, in) -> (blocks, groups, 640) bytes: codes, scales and minima as `hsd_linear_int4` wants them."""
+    """(out, in) -> (blocks, groups, 640) bytes: codes, scales and minima as `products.c` wants them."""
     outputs, inputs = weight.shape
     weight = F.pad(weight.float(), (0, 0, 0, -outputs % _BLOCK))
     groups = weight.view(-1, _BLOCK, inputs // INT4_GROUP_SIZE, INT4_GROUP_SIZE).transpose(1, 2)  # (blocks, groups, 32, 32)

@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 
 from hsd.errors import IncompatibleModel
 from hsd.models.blocked import blocked
-from hsd.models.linear import Linear, quantized_linear
+from hsd.models.linear import HEAD_BITS, Linear, quantized_linear
 
 _LAYER_LISTS = ("model.layers", "transformer.h", "gpt_neox.layers", "model.decoder.layers", "model.language_model.layers")
 
@@ -38,11 +38,12 @@ def share_weights(module: PreTrainedModel) -> PreTrainedModel:
 def quantized_module(module: PreTrainedModel, bits: int) -> tuple[PreTrainedModel, int]:
     """A copy with packed linear layers, and the bytes that the packed weights add."""
     twin = share_weights(module)
+    head = twin.get_output_embeddings()
     added = 0
     for parent in list(twin.modules()):
         for child_name, child in list(parent.named_children()):
             if type(child) is nn.Linear:
-                packed = PackedLinear(child, bits)
+                packed = PackedLinear(child, max(bits, HEAD_BITS) if child is head else bits)
                 added += packed.product.nbytes
                 setattr(parent, child_name, packed)
     if not added:

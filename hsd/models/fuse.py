@@ -13,7 +13,7 @@ from hsd.models.blocked import Blocked, BlockedLinear, blocked, pages_for, strea
 from hsd.models.causal import context_limit
 from hsd.models.kernels import LargePages
 from hsd.models.lean import Layer, LeanNetwork, Shape
-from hsd.models.linear import DenseLinear, Linear, PackedDenseLinear, dense_linear, quantized_linear
+from hsd.models.linear import HEAD_BITS, DenseLinear, Linear, PackedDenseLinear, dense_linear, quantized_linear
 
 LEAN_TYPES = ("llama", "mistral", "qwen2", "qwen3")
 _ROPE_TYPES = ("default", "llama3", "linear")  # others change with the length of the text
@@ -91,13 +91,18 @@ def lean_network(name: str, module: PreTrainedModel) -> LeanNetwork:
 
 
 def quantized_copy(name: str, network: LeanNetwork, bits: int) -> LeanNetwork:
-    """A weight-only copy of `network` with `bits` bits that shares its embedding, norms and rotary tables."""
-    quantize = functools.partial(_quantized, bits=bits, pages=_pages_of_copy(network, bits))
+    """A weight-only copy of `network` with `bits` bits that shares its embedding, norms and rotary tables.
+
+    The head keeps `HEAD_BITS` at least: rounding it to 4 bits costs more acceptance than all layers together (SmolLM2-135M:
+    0.89 of its tokens accepted, against 0.97 with a head of 8 bits).
+    """
+    pages = _pages_of_copy(network, bits)
+    quantize = functools.partial(_quantized, bits=bits, pages=pages)
     layers = [
         replace(layer, qkv=quantize(layer.qkv), out=quantize(layer.out), gate_up=quantize(layer.gate_up), down=quantize(layer.down))
         for layer in network.layers
     ]
-    head = quantize(network.head)
+    head = _quantized(network.head, max(bits, HEAD_BITS), pages)
     size = head.nbytes + sum(linear.nbytes for layer in layers for linear in (layer.qkv, layer.out, layer.gate_up, layer.down))
     rotary = (network.cos, network.sin)
     return LeanNetwork(
@@ -133,14 +138,14 @@ def _pages_for(module: PreTrainedModel) -> LargePages | None:
     weight = module.lm_head.weight
     if streaming_kernels(weight.device, weight.dtype) is None:
         return None
-    return pages_for([part.weight.shape for part in module.modules() if isinstance(part, torch.nn.Linear)], bits=16)
+    return pages_for([(part.weight.shape, 16) for part in module.modules() if isinstance(part, torch.nn.Linear)])
 
 
 def _pages_of_copy(network: LeanNetwork, bits: int) -> LargePages | None:
-    products = [network.head, *(linear for layer in network.layers for linear in (layer.qkv, layer.out, layer.gate_up, layer.down))]
-    if not all(isinstance(product, BlockedLinear) for product in products):
+    layers = [linear for layer in network.layers for linear in (layer.qkv, layer.out, layer.gate_up, layer.down)]
+    if not all(isinstance(product, BlockedLinear) for product in (network.head, *layers)):
         return None
-    return pages_for([torch.Size((product.outputs, product.inputs)) for product in products], bits)
+    return pages_for([*((product.shape, bits) for product in layers), (network.head.shape, max(bits, HEAD_BITS))])
 
 
 def _quantized(linear: Linear, bits: int, pages: LargePages | None) -> Linear:

@@ -3,29 +3,13 @@
  * depend on the width of the pass. Values are widened to float32, summed there, and rounded once. */
 
 #include <math.h>
-#include <stdint.h>
-#include <string.h>
 
-typedef uint16_t bf16;
+#include "bf16.h"
 
 #define MAX_HEAD_DIM 256
 #define MAX_CONTEXT_BLOCK 512
 #define PARALLEL_ABOVE 40000 /* products; less is not worth waking a second thread */
 #define SERIAL_BELOW 4000    /* values; as above */
-
-static inline float widen(bf16 x) {
-    uint32_t bits = (uint32_t)x << 16;
-    float value;
-    memcpy(&value, &bits, 4);
-    return value;
-}
-
-static inline bf16 narrow(float value) { /* round to nearest, ties to even; a NaN stays one */
-    uint32_t bits;
-    memcpy(&bits, &value, 4);
-    uint32_t rounded = bits + 0x7fff + ((bits >> 16) & 1);
-    return (bf16)(((bits & 0x7fffffff) > 0x7f800000 ? bits | 0x400000 : rounded) >> 16);
-}
 
 static inline float exp_of(float x) { /* e^x for x <= 0, relative error below 3e-7; vectorizes */
     float scaled = x * 1.44269504f;
@@ -45,9 +29,9 @@ static inline float exp_of(float x) { /* e^x for x <= 0, relative error below 3e
     return power;
 }
 
-/* x += delta (when given), out = x / rms(x) * weight; all (width, hidden). */
-void hsd_add_norm(bf16 *x, const bf16 *delta, const bf16 *weight, bf16 *out, int64_t width, int64_t hidden, float eps) {
-#pragma omp parallel for schedule(static) if (width * hidden > SERIAL_BELOW)
+/* x += delta (when given), out = x / rms(x) * weight; all (width, hidden). For a team of threads. */
+void hsd_norm_rows(bf16 *x, const bf16 *delta, const bf16 *weight, bf16 *out, int64_t width, int64_t hidden, float eps) {
+#pragma omp for schedule(static)
     for (int64_t row = 0; row < width; row++) {
         bf16 *xs = x + row * hidden;
         if (delta)
@@ -59,17 +43,29 @@ void hsd_add_norm(bf16 *x, const bf16 *delta, const bf16 *weight, bf16 *out, int
     }
 }
 
-/* out (width, inner) = silu(gate) * up, from gate_up (width, 2 * inner). */
-void hsd_silu_mul(const bf16 *gate_up, bf16 *out, int64_t width, int64_t inner) {
-#pragma omp parallel for schedule(static) if (width * inner > SERIAL_BELOW)
-    for (int64_t row = 0; row < width; row++) {
+/* out (width, inner) = silu(gate) * up, from gate_up (width, 2 * inner). For a team of threads. */
+void hsd_silu_rows(const bf16 *gate_up, bf16 *out, int64_t width, int64_t inner) {
+    int64_t half = inner / 2; /* so that two threads have work on a single row */
+#pragma omp for schedule(static)
+    for (int64_t part = 0; part < 2 * width; part++) {
+        int64_t row = part / 2, first = part % 2 ? half : 0, last = part % 2 ? inner : half;
         const bf16 *gate = gate_up + row * 2 * inner, *up = gate + inner;
-        for (int64_t i = 0; i < inner; i++) {
+        for (int64_t i = first; i < last; i++) {
             float g = widen(gate[i]), e = exp_of(-fabsf(g));
             float sigmoid = (g >= 0 ? 1.0f : e) / (1.0f + e);
             out[row * inner + i] = narrow(g * sigmoid * widen(up[i]));
         }
     }
+}
+
+void hsd_add_norm(bf16 *x, const bf16 *delta, const bf16 *weight, bf16 *out, int64_t width, int64_t hidden, float eps) {
+#pragma omp parallel if (width * hidden > SERIAL_BELOW)
+    hsd_norm_rows(x, delta, weight, out, width, hidden, eps);
+}
+
+void hsd_silu_mul(const bf16 *gate_up, bf16 *out, int64_t width, int64_t inner) {
+#pragma omp parallel if (width * inner > SERIAL_BELOW)
+    hsd_silu_rows(gate_up, out, width, inner);
 }
 
 /* Rotate one head (dim) by its position; sin is negated in its first half. */

@@ -19,11 +19,12 @@ from pathlib import Path
 
 import torch
 
-from hsd.settings import INT4_GROUP_SIZE, cache_dir
+from hsd.settings import cache_dir
 
 # The loops want every vectorization there is; the products are written in vectors, and -O3 makes them slower.
 _LEVELS = {"kernels.c": "-O3", "products.c": "-O2", "attention.c": "-O2", "layers.c": "-O2"}
 _SOURCES = {Path(__file__).with_name(name): level for name, level in _LEVELS.items()}
+_HEADER = Path(__file__).with_name("bf16.h")
 _COMPILERS = ("cc", "gcc", "clang")
 _FLAGS = (
     "-O3",
@@ -45,6 +46,20 @@ MAX_HEAD_DIM = 256  # as in the source
 _POINTER, _COUNT, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
 
 
+class Product(ctypes.Structure):
+    """Where a weight lies, in blocks as `products.c` says: by address, so that its tensors must be kept alive beside it."""
+
+    _counts = ("inputs", "outputs", "bits", "group")
+    _fields_ = (("weight", _POINTER), ("scales", _POINTER), ("bias", _POINTER), *((name, _COUNT) for name in _counts))
+
+    @classmethod
+    def of(
+        cls, weight: torch.Tensor, scales: torch.Tensor | None, bias: torch.Tensor | None, inputs: int, outputs: int, bits: int, group: int
+    ) -> Product:
+        """`group` is the number of inputs that share a scale of x, 0 where x is not rounded."""
+        return cls(weight.data_ptr(), _address(scales), _address(bias), inputs, outputs, bits, group)
+
+
 @dataclass(frozen=True, slots=True)
 class Kernels:
     """Operations on contiguous bfloat16 tensors in main memory; shapes as in the source."""
@@ -56,31 +71,11 @@ class Kernels:
         """Whether this processor has what the matrix products need (AVX-512 BF16 and VNNI)."""
         return bool(self.library.hsd_has_products())
 
-    def linear(self, x: torch.Tensor, blocks: torch.Tensor, bias: torch.Tensor | None, outputs: int) -> torch.Tensor:
-        """x (q, in) @ weight (out, in).T + bias, (q, out); weight in blocks as `hsd.models.blocked` lays them out."""
-        out = x.new_empty(x.shape[0], outputs)
-        self.library.hsd_linear_bf16(x.data_ptr(), blocks.data_ptr(), _address(bias), out.data_ptr(), *x.shape, outputs)
-        return out
-
-    def linear_int8(
-        self, x: torch.Tensor, blocks: torch.Tensor, scales: torch.Tensor, bias: torch.Tensor | None, outputs: int, group: int
-    ) -> torch.Tensor:
-        """As `linear` with 8-bit codes and float32 scales (out, rounded up to whole blocks); x is rounded to int8 in groups of
-        `group` inputs, a multiple of 16 that divides them."""
-        out = x.new_empty(x.shape[0], outputs)
-        scratch = torch.empty(rounded_bytes(*x.shape, group), dtype=torch.uint8)
-        # fmt: off
-        self.library.hsd_linear_int8(
-            x.data_ptr(), blocks.data_ptr(), scales.data_ptr(), _address(bias), out.data_ptr(), scratch.data_ptr(), *x.shape, outputs, group
-        )
-        # fmt: on
-        return out
-
-    def linear_int4(self, x: torch.Tensor, blocks: torch.Tensor, bias: torch.Tensor | None, outputs: int) -> torch.Tensor:
-        """As `linear` with 4-bit codes, scales and minima; x is rounded to int8 in the same groups."""
-        out = x.new_empty(x.shape[0], outputs)
-        scratch = torch.empty(rounded_bytes(*x.shape, INT4_GROUP_SIZE), dtype=torch.uint8)
-        self.library.hsd_linear_int4(x.data_ptr(), blocks.data_ptr(), _address(bias), out.data_ptr(), scratch.data_ptr(), *x.shape, outputs)
+    def linear(self, x: torch.Tensor, product: Product) -> torch.Tensor:
+        """x (q, inputs) @ weight (outputs, inputs).T + bias, (q, outputs)."""
+        out = x.new_empty(x.shape[0], product.outputs)
+        scratch = torch.empty(rounded_bytes(*x.shape, product.group) if product.bits < 16 else 0, dtype=torch.uint8)
+        self.library.hsd_linear(ctypes.addressof(product), x.data_ptr(), out.data_ptr(), scratch.data_ptr(), x.shape[0])
         return out
 
     def add_norm(self, x: torch.Tensor, delta: torch.Tensor | None, weight: torch.Tensor, eps: float) -> torch.Tensor:
@@ -141,10 +136,7 @@ def load() -> Kernels | str:
     library.hsd_silu_mul.argtypes = [_POINTER] * 2 + [_COUNT] * 2
     library.hsd_attend.argtypes = [_POINTER] * 6 + [_COUNT] * 6 + [_FLOAT]
     if library.hsd_has_products():
-        library.hsd_linear_bf16.argtypes = [_POINTER] * 4 + [_COUNT] * 3
-        library.hsd_linear_int8.argtypes = [_POINTER] * 6 + [_COUNT] * 4
-        library.hsd_linear_int4.argtypes = [_POINTER] * 5 + [_COUNT] * 3
-        library.hsd_linear_bf16.restype = library.hsd_linear_int8.restype = library.hsd_linear_int4.restype = None
+        library.hsd_linear.argtypes, library.hsd_linear.restype = [_POINTER] * 4 + [_COUNT], None
     library.hsd_add_norm.restype = library.hsd_silu_mul.restype = None
     return Kernels(library)
 
@@ -214,7 +206,7 @@ def _fingerprint(compiler: str) -> str:
     info = Path("/proc/cpuinfo")
     if info.exists():
         processor += next((line for line in info.read_text().splitlines() if line.startswith(("flags", "Features"))), "")
-    content = "\n".join(
-        [*(source.read_text() for source in _SOURCES), *_SOURCES.values(), *_FLAGS, str(_EXTRAS), *_openmp_of_torch(), compiler, processor]
-    )
+    sources = [source.read_text() for source in (*_SOURCES, _HEADER)]
+    settings = [*_SOURCES.values(), *_FLAGS, str(_EXTRAS), *_openmp_of_torch(), compiler, processor]
+    content = "\n".join([*sources, *settings])
     return hashlib.sha256(content.encode()).hexdigest()[:24]

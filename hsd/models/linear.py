@@ -11,6 +11,7 @@ from hsd.errors import DeviceUnsupported
 from hsd.settings import INT4_GROUP_SIZE
 
 _LEAST_ROWS = 4
+HEAD_BITS = 8  # the fewest that a quantized copy's head keeps
 
 Linear = Callable[[torch.Tensor], torch.Tensor]
 

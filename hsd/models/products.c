@@ -5,19 +5,14 @@
  * nothing is added across lanes, and a few rows cost little more than one. Every output is summed in one order, whatever the
  * number of rows, so that a token's bits do not depend on the width of its pass. */
 
-#include <stdint.h>
+#include "bf16.h"
 
-#if defined(__AVX512BF16__) && defined(__AVX512VNNI__) && defined(__AVX512BW__)
-#include <immintrin.h>
-
-typedef uint16_t bf16;
+#ifdef HSD_VECTORS
 
 #define BLOCK 32     /* outputs: two registers */
 #define INT4_GROUP 32 /* inputs that share a scale of an int4 weight, and of x beside it */
 #define INT4_BYTES 640 /* of one block and group: 512 of codes, 64 of scales, 64 of minima */
 #define AHEAD 2048 /* bytes to ask memory for in advance */
-#define UNROLL _Pragma("GCC unroll 16") /* so that the sums stay in registers */
-#define INLINE static inline __attribute__((always_inline))
 /* Call row function `f` for the rows left, in equal parts of at most `most` rows, whose number the compiler then knows. */
 #define IN_PARTS(rows, most, f, ...)                                                     \
     for (int64_t row = 0, parts = ((rows) + (most) - 1) / (most), some; row < (rows); row += some, parts--) { \
@@ -42,8 +37,6 @@ typedef struct {
 
 int hsd_has_products(void) { return 1; }
 
-INLINE float widen(bf16 x) { return _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128((int32_t)x << 16))); }
-
 /* Write the sums of one row and one half of a block. */
 INLINE void put(__m512 sums, const target *t, int64_t row, int half) {
     int64_t first = t->first + 16 * half, left = t->outputs - first;
@@ -55,8 +48,6 @@ INLINE void put(__m512 sums, const target *t, int64_t row, int half) {
     _mm256_mask_storeu_epi16(t->out + row * t->outputs + first, lanes, (__m256i)_mm512_cvtneps_pbh(sums));
 }
 
-INLINE __m512i pair(const void *x) { int32_t both; __builtin_memcpy(&both, x, 4); return _mm512_set1_epi32(both); }
-
 INLINE void block_bf16(const bf16 *w, const bf16 *x, int64_t inputs, const target *t, int64_t row, const int rows) {
     __m512 low[8], high[8];
     UNROLL for (int r = 0; r < rows; r++) low[r] = high[r] = _mm512_setzero_ps();
@@ -67,7 +58,7 @@ INLINE void block_bf16(const bf16 *w, const bf16 *x, int64_t inputs, const targe
         _mm_prefetch((const char *)ws + AHEAD + 64, _MM_HINT_T0);
         __m512bh a = (__m512bh)_mm512_loadu_si512(ws), b = (__m512bh)_mm512_loadu_si512(ws + 32);
         UNROLL for (int r = 0; r < rows; r++) {
-            __m512bh xs = (__m512bh)pair(x + r * inputs + k);
+            __m512bh xs = (__m512bh)broadcast(x + r * inputs + k);
             low[r] = _mm512_dpbf16_ps(low[r], a, xs);
             high[r] = _mm512_dpbf16_ps(high[r], b, xs);
         }
@@ -75,42 +66,29 @@ INLINE void block_bf16(const bf16 *w, const bf16 *x, int64_t inputs, const targe
     UNROLL for (int r = 0; r < rows; r++) put(low[r], t, row + r, 0), put(high[r], t, row + r, 1);
 }
 
-/* out (rows, outputs) = x (rows, inputs) @ weight.T + bias. weight (outputs / 32, inputs / 2, 32, 2), outputs rounded up. */
-void hsd_linear_bf16(const bf16 *x, const bf16 *weight, const bf16 *bias, bf16 *out, int64_t rows, int64_t inputs, int64_t outputs) {
-#pragma omp parallel for schedule(static)
-    for (int64_t n = 0; n < outputs; n += BLOCK) {
-        target t = {bias, out, outputs, n};
-        IN_PARTS(rows, 8, block_bf16, weight + n * inputs, x, inputs, &t)
-    }
-}
-
 /* Rows of x to int8 in groups of `group` inputs that share a scale; sums (rows, groups) are those of what the codes stand for. */
 static void quantize(const bf16 *x, int8_t *codes, float *scales, float *sums, int64_t rows, int64_t inputs, int64_t group) {
     int64_t groups = inputs / group;
-#pragma omp parallel for schedule(static) if (rows * inputs > 4096)
-    for (int64_t row = 0; row < rows; row++)
-        for (int64_t g = 0; g < groups; g++) {
-            const bf16 *xs = x + row * inputs + g * group;
-            __m512 largest = _mm512_setzero_ps();
-            for (int64_t i = 0; i < group; i += 16) {
-                __m512i value = _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)(xs + i))), 16);
-                largest = _mm512_max_ps(largest, _mm512_abs_ps(_mm512_castsi512_ps(value)));
-            }
-            float most = _mm512_reduce_max_ps(largest), inverse = most > 0 ? 127.0f / most : 0.0f;
-            __m512i total = _mm512_setzero_si512();
-            __mmask16 broken = 0;
-            for (int64_t i = 0; i < group; i += 16) {
-                __m512 value = _mm512_castsi512_ps(
-                    _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)(xs + i))), 16));
-                broken |= _mm512_cmp_ps_mask(_mm512_sub_ps(value, value), value, _CMP_UNORD_Q); /* NaN or infinite */
-                __m512i code = _mm512_cvtps_epi32(_mm512_mul_ps(value, _mm512_set1_ps(inverse)));
-                total = _mm512_add_epi32(total, code);
-                _mm_storeu_si128((void *)(codes + row * inputs + g * group + i), _mm512_cvtsepi32_epi8(code));
-            }
-            float scale = broken ? __builtin_nanf("") : most / 127.0f; /* must come through */
-            scales[row * groups + g] = scale;
-            sums[row * groups + g] = scale * (float)_mm512_reduce_add_epi32(total);
+#pragma omp for schedule(static)
+    for (int64_t part = 0; part < rows * groups; part++) {
+        int64_t row = part / groups, g = part % groups;
+        const bf16 *xs = x + row * inputs + g * group;
+        __m512 largest = _mm512_setzero_ps();
+        for (int64_t i = 0; i < group; i += 16) largest = _mm512_max_ps(largest, _mm512_abs_ps(widen16(xs + i)));
+        float most = _mm512_reduce_max_ps(largest), inverse = most > 0 ? 127.0f / most : 0.0f;
+        __m512i total = _mm512_setzero_si512();
+        __mmask16 broken = 0;
+        for (int64_t i = 0; i < group; i += 16) {
+            __m512 value = widen16(xs + i);
+            broken |= _mm512_cmp_ps_mask(_mm512_sub_ps(value, value), value, _CMP_UNORD_Q); /* NaN or infinite */
+            __m512i code = _mm512_cvtps_epi32(_mm512_mul_ps(value, _mm512_set1_ps(inverse)));
+            total = _mm512_add_epi32(total, code);
+            _mm_storeu_si128((void *)(codes + row * inputs + g * group + i), _mm512_cvtsepi32_epi8(code));
         }
+        float scale = broken ? __builtin_nanf("") : most / 127.0f; /* must come through */
+        scales[row * groups + g] = scale;
+        sums[row * groups + g] = scale * (float)_mm512_reduce_add_epi32(total);
+    }
 }
 
 typedef struct {
@@ -133,7 +111,7 @@ INLINE void block_int8(const uint8_t *w, const rounded *x, const float *scales, 
             _mm_prefetch((const char *)ws + AHEAD + 64, _MM_HINT_T0);
             __m512i first = _mm512_loadu_si512(ws), second = _mm512_loadu_si512(ws + 64);
             UNROLL for (int r = 0; r < rows; r++) {
-                __m512i four = pair(xs + r * x->inputs + k);
+                __m512i four = broadcast(xs + r * x->inputs + k);
                 a[r] = _mm512_dpbusd_epi32(a[r], first, four);
                 b[r] = _mm512_dpbusd_epi32(b[r], second, four);
             }
@@ -147,25 +125,6 @@ INLINE void block_int8(const uint8_t *w, const rounded *x, const float *scales, 
     }
     __m512 first = _mm512_loadu_ps(scales), second = _mm512_loadu_ps(scales + 16);
     UNROLL for (int r = 0; r < rows; r++) put(_mm512_mul_ps(low[r], first), t, row + r, 0), put(_mm512_mul_ps(high[r], second), t, row + r, 1);
-}
-
-static rounded round_rows(const bf16 *x, int8_t *scratch, int64_t rows, int64_t inputs, int64_t group) {
-    float *scales = (float *)(scratch + rows * inputs), *sums = scales + rows * (inputs / group);
-    quantize(x, scratch, scales, sums, rows, inputs, group);
-    return (rounded){scratch, scales, sums, inputs, group};
-}
-
-/* As hsd_linear_bf16 with weight codes (outputs / 32, inputs / 4, 32, 4), shifted by 128 into unsigned bytes, and one scale
- * per output, a whole number of blocks of them; x is rounded to int8 in groups of `group` inputs, a multiple of 16 that
- * divides them. scratch holds rows * (inputs + 8 * inputs / group) bytes. */
-void hsd_linear_int8(const bf16 *x, const uint8_t *weight, const float *weight_scales, const bf16 *bias, bf16 *out, int8_t *scratch,
-                     int64_t rows, int64_t inputs, int64_t outputs, int64_t group) {
-    rounded xs = round_rows(x, scratch, rows, inputs, group);
-#pragma omp parallel for schedule(static)
-    for (int64_t n = 0; n < outputs; n += BLOCK) {
-        target t = {bias, out, outputs, n};
-        IN_PARTS(rows, 6, block_int8, weight + n * inputs, &xs, weight_scales + n, &t)
-    }
 }
 
 INLINE void block_int4(const uint8_t *w, const rounded *x, const target *t, int64_t row, const int rows) {
@@ -183,7 +142,7 @@ INLINE void block_int4(const uint8_t *w, const rounded *x, const target *t, int6
             __m512i first_low = _mm512_and_si512(first, nibble), first_high = _mm512_and_si512(_mm512_srli_epi16(first, 4), nibble);
             __m512i second_low = _mm512_and_si512(second, nibble), second_high = _mm512_and_si512(_mm512_srli_epi16(second, 4), nibble);
             UNROLL for (int r = 0; r < rows; r++) {
-                __m512i four = pair(xs + r * x->inputs + k), next = pair(xs + r * x->inputs + k + 4);
+                __m512i four = broadcast(xs + r * x->inputs + k), next = broadcast(xs + r * x->inputs + k + 4);
                 a[r] = _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(a[r], first_low, four), first_high, next);
                 b[r] = _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(b[r], second_low, four), second_high, next);
             }
@@ -200,17 +159,37 @@ INLINE void block_int4(const uint8_t *w, const rounded *x, const target *t, int6
     UNROLL for (int r = 0; r < rows; r++) put(low[r], t, row + r, 0), put(high[r], t, row + r, 1);
 }
 
-/* As hsd_linear_int8 with 4-bit codes, scale * code + minimum, in groups of 32 inputs. weight (outputs / 32, inputs / 32, 640)
- * bytes: codes (4, 32, 4), the low half of each byte for inputs 8 i to 8 i + 3 and the high half for the four after them, then
- * 32 scales and 32 minima in float16. */
-void hsd_linear_int4(const bf16 *x, const uint8_t *weight, const bf16 *bias, bf16 *out, int8_t *scratch, int64_t rows, int64_t inputs,
-                     int64_t outputs) {
-    rounded xs = round_rows(x, scratch, rows, inputs, INT4_GROUP);
-#pragma omp parallel for schedule(static)
-    for (int64_t n = 0; n < outputs; n += BLOCK) {
-        target t = {bias, out, outputs, n};
-        IN_PARTS(rows, 6, block_int4, weight + n / BLOCK * (inputs / INT4_GROUP) * INT4_BYTES, &xs, &t)
+/* out (rows, outputs) = x (rows, inputs) @ weight.T + bias, for a team of threads. Outputs are rounded up to whole blocks in
+ * the weight's layout:
+ * 16 bits: bf16 (blocks, inputs / 2, 32, 2).
+ * 8 bits: codes (blocks, inputs / 4, 32, 4), shifted by 128 into unsigned bytes, and a scale for each output.
+ * 4 bits: bytes (blocks, inputs / 32, 640), for each group of 32 inputs codes (4, 32, 4), the low half of a byte for inputs 8 i
+ * to 8 i + 3 and the high half for the four after them, then 32 scales and 32 minima in float16; scale * code + minimum.
+ * With 8 and 4 bits x is rounded to int8 in groups, 16 dividing the group and the group the inputs, and scratch holds rows *
+ * (inputs + 8 * inputs / group) bytes. */
+void hsd_multiply(const product *p, const bf16 *x, bf16 *out, char *scratch, int64_t rows) {
+    rounded xs = {.inputs = p->inputs, .group = p->group};
+    if (p->bits < 16) {
+        float *scales = (float *)(scratch + rows * p->inputs), *sums = scales + rows * (p->inputs / p->group);
+        quantize(x, (int8_t *)scratch, scales, sums, rows, p->inputs, p->group);
+        xs.codes = (int8_t *)scratch, xs.scales = scales, xs.sums = sums;
     }
+#pragma omp for schedule(static)
+    for (int64_t n = 0; n < p->outputs; n += BLOCK) {
+        target t = {p->bias, out, p->outputs, n};
+        if (p->bits == 16) {
+            IN_PARTS(rows, 8, block_bf16, (const bf16 *)p->weight + n * p->inputs, x, p->inputs, &t)
+        } else if (p->bits == 8) {
+            IN_PARTS(rows, 6, block_int8, (const uint8_t *)p->weight + n * p->inputs, &xs, p->scales + n, &t)
+        } else {
+            IN_PARTS(rows, 6, block_int4, (const uint8_t *)p->weight + n / BLOCK * (p->inputs / INT4_GROUP) * INT4_BYTES, &xs, &t)
+        }
+    }
+}
+
+void hsd_linear(const product *p, const bf16 *x, bf16 *out, char *scratch, int64_t rows) {
+#pragma omp parallel
+    hsd_multiply(p, x, out, scratch, rows);
 }
 #else
 int hsd_has_products(void) { return 0; }

@@ -15,6 +15,7 @@ from hsd.models import kernels
 from hsd.models.blocked import BlockedInt4Linear, BlockedInt8Linear, BlockedLinear, blocked, pages_for
 from hsd.models.fuse import lean_network, quantized_copy
 from hsd.models.lean import LeanNetwork
+from hsd.models.program import Shape
 
 HEADS, KV_HEADS, DIM = 6, 2, 64
 HALF_ULP = 2**-8  # relative rounding of bfloat16
@@ -193,7 +194,7 @@ def test_the_product_is_right_and_the_same_for_any_number_of_rows(products, shap
     outputs, inputs = shape
     x, weight = rows(max(ROWS), inputs), rows(outputs, inputs, seed=1)
     bias = rows(outputs, seed=2) if with_bias else None
-    linear = BlockedLinear(products, weight, bias, pages_for([weight.shape], 16) if placed else None)
+    linear = BlockedLinear(products, weight, bias, pages_for([(weight.shape, 16)]) if placed else None)
     single = torch.cat([linear(x[i : i + 1]) for i in range(max(ROWS))])
     wanted = F.linear(x.float(), weight.float(), None if bias is None else bias.float())
     torch.testing.assert_close(single.float(), wanted, rtol=HALF_ULP, atol=2e-3 * inputs**0.5)
@@ -238,13 +239,13 @@ def test_a_rounded_product_is_what_its_codes_say(products, bits, within, shape):
     outputs, inputs = shape
     x, weight, bias = rows(13, inputs), rows(outputs, inputs, seed=1), rows(outputs, seed=2)
     linear = blocked(weight, bias, bits, None)
-    assert linear.bits == bits and (linear.inputs, linear.outputs) == (inputs, outputs)
+    assert linear.bits == bits and linear.shape == (outputs, inputs)
     out = linear(x)
     size = F.linear(x.float(), weight.float()).pow(2).mean().sqrt()
     exact = F.linear(x.float(), weight.float(), bias.float())
     assert (out.float() - exact).pow(2).mean().sqrt() < within * size
     # Against the very codes it multiplies only bfloat16's rounding is left, and a code that falls on a half.
-    said = F.linear(rounded(x, linear.group if bits == 8 else 32), weight_of(linear, weight), bias.float())
+    said = F.linear(rounded(x, linear.product.group), weight_of(linear, weight), bias.float())
     assert (out.float() - said).pow(2).mean().sqrt() < 0.003 * size
     single = torch.cat([linear(x[i : i + 1]) for i in range(13)])
     for count in (1, 3, 4, 6, 8, 13):
@@ -312,10 +313,11 @@ def together(library, qkv, keys, values, cos, sin, start, *, heads, norm) -> tor
     kv_heads, capacity, dim = keys.shape
     out = torch.empty(len(qkv), heads * dim, dtype=torch.bfloat16)
     scratch = torch.empty(16 * heads * (2 * dim + -(-capacity // 128) * (4 * dim + 8)), dtype=torch.uint8)
-    run = library.hsd_attend_together
-    run.argtypes, run.restype = [ctypes.c_void_p] * 9 + [ctypes.c_int64] * 6 + [ctypes.c_float] * 2, None
+    run = library.hsd_attention
+    run.argtypes, run.restype = [ctypes.c_void_p] * 10, None
+    shape = Shape(len(qkv), start, capacity, heads, kv_heads, dim, 0, 0, 0, 1e-5, dim**-0.5)
     tensors = [tensor if tensor is None else tensor.data_ptr() for tensor in (qkv, keys, values, norm, norm, cos, sin, out, scratch)]
-    run(*tensors, len(qkv), start, capacity, heads, kv_heads, dim, dim**-0.5, 1e-5)
+    run(*tensors, ctypes.addressof(shape))
     return out
 
 
