@@ -141,10 +141,11 @@ class _Run:
     def _prefill(self) -> None:
         """Feed every level all of the prompt but its last token, which the first pass feeds together with a block."""
         for level in reversed(self.levels):  # the target first: drafts made from it take its keys and values over
-            if isinstance(level, ProposerLevel):
-                continue
             try:
-                level.prefill(self.text, self.prompt_length - 1, self.target, self._stop_if_asked)
+                if isinstance(level, ProposerLevel):
+                    level.proposer.propose(self.text.token_ids, 0)  # let it index the prompt now, not in the first round
+                else:
+                    level.prefill(self.text, self.prompt_length - 1, self.target, self._stop_if_asked)
             except Exception as error:
                 if level is self.target:
                     raise
