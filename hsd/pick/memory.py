@@ -9,10 +9,12 @@ import psutil
 import torch
 from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
+from hsd.models.linear import HEAD_BITS
 from hsd.settings import INT4_GROUP_SIZE
 
 _HEADROOM = 0.9  # share of the free memory that may be planned for; the rest is activations and fragmentation
 _NO_LIMIT = 1 << 62
+_HEAD_SHARE = 0.25  # of a model's parameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +90,11 @@ def _container_free_bytes(root: Path = Path("/sys/fs/cgroup")) -> int:
 
 
 def derived_bytes(spec: str, target: Footprint) -> int:
-    """Bytes that a draft made from the target adds: packed weights at 8 or 5 bits each, the rest is shared.
+    """Bytes that a draft made from the target adds: packed weights, the rest is shared. For int4 an upper bound.
 
-    int4 keeps a 16-bit scale and zero point for each group of 32 weights: 4 + 32/32 = 5 bits.
+    int4 keeps a 16-bit scale and minimum for each group of 32 weights, 4 + 32/32 = 5 bits, and a head of 8 bits, which is
+    taken for the largest share that it has in small models.
     """
-    per_parameter = {"quantized:int8": 1.0, "quantized:int4": 0.5 + 4 / INT4_GROUP_SIZE}.get(spec, 0.0)
+    layers = 0.5 + 4 / INT4_GROUP_SIZE
+    per_parameter = {"quantized:int8": 1.0, "quantized:int4": layers + _HEAD_SHARE * (HEAD_BITS / 8 - layers)}.get(spec, 0.0)
     return int(target.parameters * per_parameter)

@@ -54,7 +54,7 @@ def test_derived_drafts_add_only_what_is_packed():
     target = memory.Footprint(1000, 2000, 8)
     assert [derived_bytes(spec, target) for spec in ("quantized:int8", "quantized:int4", "early-exit:3", "prompt-lookup")] == [
         1000,
-        625,
+        718,
         0,
         0,
     ]
