@@ -112,6 +112,7 @@ class LiveEngine:
                 sampling=request.sampling,
                 max_new_tokens=request.max_new_tokens,
                 rule=RULES[request.rule],
+                probabilities=True,
                 should_stop=should_stop,
             )
 

@@ -24,7 +24,10 @@ def header(run: str, models: Sequence[str], palette_models: Sequence[str]) -> st
 
 def line(event: TokenEvent, models: Sequence[str]) -> str:
     level = models.index(event.generated_by) if event.generated_by in models else len(models) - 1
-    return json.dumps([level, OUTCOMES[event.outcome], event.round, round(event.time_s * 1000, 1), event.text]) + "\n"
+    record = [level, OUTCOMES[event.outcome], event.round, round(event.time_s * 1000, 1), event.text]
+    if event.probability is not None:
+        record.append(float(f"{event.probability:.3g}"))
+    return json.dumps(record) + "\n"
 
 
 def encode(run: str, tokens: Sequence[TokenEvent], models: Sequence[str], palette_models: Sequence[str]) -> str:

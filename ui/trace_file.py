@@ -55,6 +55,8 @@ def _token(data: Any, models: tuple[str, ...]) -> TokenEvent:
         raise BadInput(f"A token of the trace is {token.outcome!r} by {token.generated_by!r}; that model or outcome is not known.")
     if not 0 <= token.time_s < float("inf"):
         raise BadInput(f"A token of the trace has the time {token.time_s}; give seconds.")
+    if token.probability is not None and not 0 <= token.probability <= 1:
+        raise BadInput(f"A token of the trace has the probability {token.probability}; it must be from 0 to 1.")
     return token
 
 

@@ -40,16 +40,18 @@ def generate(
     max_new_tokens: int = DEFAULT_MAX_NEW_TOKENS,
     stop: Sequence[str] = (),
     rule: Rule = verify_tokens,
+    probabilities: bool = False,
     should_stop: ShouldStop = lambda: False,
 ) -> Iterator[Event]:
     """Decode `prompt_ids` through `hierarchy`; yields rounds, tokens and notices, and one `EndEvent` at the end.
 
     The tokens are distributed exactly as the target's alone under `sampling`, and equal to its greedy text at
     temperature 0. A fault of a draft removes that draft (a `NoticeEvent`), a fault of the target ends the run with what
-    was committed. Raises `BadInput` at once, before any event, when the run cannot start.
+    was committed. With `probabilities` every token tells its own at the target. Raises `BadInput` at once, before any
+    event, when the run cannot start.
     """
     check_request(models.networks, hierarchy, prompt_ids, max_new_tokens, stop)
-    return _Run(models, hierarchy, prompt_ids, sampling, max_new_tokens, tuple(stop), rule, should_stop).events()
+    return _Run(models, hierarchy, prompt_ids, sampling, max_new_tokens, tuple(stop), rule, probabilities, should_stop).events()
 
 
 def generate_each(models: ModelSet, hierarchy: Hierarchy, prompts: Iterable[Sequence[int]], **settings: Any) -> Iterator[tuple[int, Event]]:
@@ -75,6 +77,7 @@ class _Run:
         max_new_tokens: int,
         stop: tuple[str, ...],
         rule: Rule,
+        probabilities: bool,
         should_stop: ShouldStop,
     ) -> None:
         networks = models.networks
@@ -101,6 +104,8 @@ class _Run:
         self.round = 0
         self.decoding_since = 0.0
         self.pending: list[Event] = []  # events of the round under way
+        self.wants_probabilities = probabilities
+        self.probabilities: list[float | None] = []  # of the tokens that the target's last round kept and appended
 
     def events(self) -> Iterator[Event]:
         message = ""
@@ -218,6 +223,9 @@ class _Run:
             check_finite(maxima, level.name)  # after the rule, which has waited for the device
             # What goes up with a token is always this level's full distribution, never the residual (design §2).
             kept_probs, next_probs = list(probs[:accepted]), probs[accepted]
+        if level is self.target:
+            kept = [*block[:accepted], next_id]
+            self.probabilities = self._probabilities(scores if self.transforms.greedy else probs, kept)
         end = start + accepted
         text.truncate(end)
         text.probs[start:] = kept_probs
@@ -245,6 +253,16 @@ class _Run:
         )
         return outcome
 
+    def _probabilities(self, rows: torch.Tensor, token_ids: list[int]) -> list[float | None]:
+        """Of each token in its row: scores (n + 1, vocab) at temperature 0, probabilities otherwise."""
+        if not self.wants_probabilities:
+            return [None] * len(token_ids)
+        rows = rows[: len(token_ids)]
+        chosen = rows.gather(1, upload(token_ids, rows.device)[:, None])[:, 0].float()
+        if self.transforms.greedy:
+            chosen = (chosen - rows.float().logsumexp(1)).exp()
+        return chosen.tolist()
+
     def _commit(self, start: int, outcome: Outcome) -> None:
         """Give out the tokens that the target kept; the text ends where the target alone would end it."""
         text = self.text
@@ -255,7 +273,7 @@ class _Run:
             piece = "" if is_eos else self.stream.push(token_id)
             name = self.levels[text.origin[position]].name
             kind: Outcome = outcome if position == len(text) - 1 else "accepted"
-            self.pending.append(TokenEvent(token_id, piece, name, kind, self.round, now))
+            self.pending.append(TokenEvent(token_id, piece, name, kind, self.round, now, self.probabilities[position - start]))
             text.committed = position + 1
             if is_eos:
                 self.end = "eos"

@@ -19,6 +19,8 @@ class TokenEvent:
     outcome: Outcome  # at the target
     round: int  # target round, from 0
     time_s: float  # since the start of decoding (after the prefill)
+    # Of the token at the target: what it was drawn with, and at temperature 0 the softmax of the row whose largest it is.
+    probability: float | None = None  # None: not asked for
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,7 +174,7 @@ class ScriptedEngine:
                 maker = models[(made + place) % (len(models) - 1)] if drafted else models[-1]
                 made_at = start + (made + place + 1) / self.rate
                 time.sleep(max(0.0, made_at - time.perf_counter()))
-                yield TokenEvent(made + place, piece, maker, outcome, round_, time.perf_counter() - start)
+                yield TokenEvent(made + place, piece, maker, outcome, round_, time.perf_counter() - start, 1 / (2 + place))
             made += kept + 1
             round_ += 1
         self.ended_at = time.time()
