@@ -14,6 +14,7 @@ from transformers.utils import logging as transformers_logging
 
 from hsd.errors import HsdError, IncompatibleModel
 from hsd.pick.failures import explain
+from hsd.pick.memory import BUILDING
 from hsd.pick.placement import Placement, loading_options
 from hsd.pick.source import Source, find_source, prepare
 from hsd.records import Progress, Report, ShouldStop
@@ -81,7 +82,7 @@ def eos_token_ids(module: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -
 
 
 def _load_module(source: Source, config: PretrainedConfig, dtype: torch.dtype, where: dict[str, Any]) -> PreTrainedModel:
-    with _quiet():
+    with BUILDING, _quiet():
         module, info = AutoModelForCausalLM.from_pretrained(
             source.location,
             dtype=dtype,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +15,9 @@ from hsd.settings import INT4_GROUP_SIZE
 
 _HEADROOM = 0.9  # share of the free memory that may be planned for; the rest is activations and fragmentation
 _NO_LIMIT = 1 << 62
+# While transformers builds a module it sets torch's default dtype, which is the whole process's: of two threads that build at
+# once, one would end with layers in the other's precision.
+BUILDING = threading.Lock()
 _HEAD_SHARE = 0.25  # of a model's parameters
 
 
@@ -31,7 +35,7 @@ class Footprint:
 
 def skeleton(config: PretrainedConfig) -> PreTrainedModel:
     """The model without weights (on the meta device): its structure can be asked before anything is loaded."""
-    with torch.device("meta"):
+    with BUILDING, torch.device("meta"):
         return AutoModelForCausalLM.from_config(config)
 
 

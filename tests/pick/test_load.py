@@ -1,6 +1,7 @@
 """Loading by name: what works, and a sentence for each thing that can go wrong."""
 
 import json
+import threading
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from hsd.errors import BadInput, IncompatibleModel, ModelUnavailable
 from hsd.pick import source
 from hsd.pick.failures import explain
 from hsd.pick.load import load, load_config
+from hsd.pick.memory import skeleton
 from hsd.pick.source import availability, find_source, hub_problem
 
 CPU = {"device": torch.device("cpu"), "dtype": torch.float32}
@@ -29,6 +31,27 @@ def test_every_end_token_of_the_generation_settings_counts(make_model):
     settings = json.loads((folder / "generation_config.json").read_text())
     (folder / "generation_config.json").write_text(json.dumps({**settings, "eos_token_id": [1, 7]}))
     assert load(str(folder), **CPU).eos_token_ids == {1, 7}
+
+
+def test_precisions_do_not_mix_when_a_model_is_looked_at_while_another_loads(make_model):
+    """The page computes the memory of a model from its skeleton while the device loads another."""
+    name, done = make_model("model"), threading.Event()
+    config = load_config(name)
+
+    def look() -> None:
+        while not done.is_set():
+            skeleton(config)
+
+    watching = threading.Thread(target=look)
+    watching.start()
+    try:
+        for _ in range(12):
+            module = load(name, device=torch.device("cpu"), dtype=torch.bfloat16).module
+            assert {parameter.dtype for parameter in module.parameters()} == {torch.bfloat16}
+    finally:
+        done.set()
+        watching.join()
+    assert torch.get_default_dtype() == torch.float32
 
 
 def test_an_empty_name_and_a_strange_one_are_bad_input():
