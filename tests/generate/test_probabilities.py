@@ -34,7 +34,8 @@ def expected(small, sampling: Sampling, text: list[int]) -> list[float]:
 @pytest.mark.parametrize("hierarchy", ["", "prompt-lookup@3", "prompt-lookup@2,early-exit:1@2,near@4"])
 @pytest.mark.parametrize("sampling", [GREEDY, Sampling(temperature=0.8, top_k=20, top_p=0.9, seed=3)])
 def test_every_token_tells_its_probability_at_the_target(small, sampling, hierarchy, rule):
-    generation = decode(small, Hierarchy.parse(hierarchy, "target"), PROMPT, sampling=sampling, max_new_tokens=24, rule=rule, probabilities=True)
+    models = Hierarchy.parse(hierarchy, "target")
+    generation = decode(small, models, PROMPT, sampling=sampling, max_new_tokens=24, rule=rule, probabilities=True)
     told = [token.probability for token in generation.tokens]
     assert told == pytest.approx(expected(small, sampling, [*PROMPT, *generation.token_ids]), abs=1e-4)
 
