@@ -10,15 +10,16 @@ from ui.palette import slot_of
 
 
 def kind_table(measurement: Measurement) -> Node | None:
-    """A row a draft, a column a kind of prompt; None when there is nothing to tell apart."""
+    """A row a kind of prompt, a column a draft (kinds are many, and a page is narrow); None when there is nothing to tell apart."""
     kinds = acceptance_by_category(measurement.traces)
     if len(kinds) < 2:
         return None
+    drafts = measurement.models[:-1]
     rows: list[list[Node]] = []
-    for draft in measurement.models[:-1]:
-        rates = [breakdown.get(draft, {}).get(measurement.target) for breakdown in kinds.values()]
-        label = el("span", swatch(slot_of(draft, measurement.models)), draft, cls="named")
+    for kind, breakdown in kinds.items():
+        rates = [breakdown.get(draft, {}).get(measurement.target) for draft in drafts]
         cells = [valued(f"{one.mean:.2f}", f"{one.low:.2f}–{one.high:.2f}, n={one.prompts}") if one else "–" for one in rates]
-        rows.append([label, *cells])
+        rows.append([el("span", kind, cls="named"), *cells])
+    head = [el("span", swatch(slot_of(draft, measurement.models)), draft) for draft in drafts]
     caption = text.BY_KIND.format(target=measurement.target)
-    return el("div", el("p", caption, cls="caption-line"), table([text.DRAFT, *kinds], rows, caption))
+    return el("div", el("p", caption, cls="caption-line"), table([text.KIND, *head], rows, caption))
