@@ -20,6 +20,6 @@ def kind_table(measurement: Measurement) -> Node | None:
         rates = [breakdown.get(draft, {}).get(measurement.target) for draft in drafts]
         cells = [valued(f"{one.mean:.2f}", f"{one.low:.2f}–{one.high:.2f}, n={one.prompts}") if one else "–" for one in rates]
         rows.append([el("span", kind, cls="named"), *cells])
-    head = [el("span", swatch(slot_of(draft, measurement.models)), draft) for draft in drafts]
+    head = [el("span", swatch(slot_of(draft, measurement.models)), draft, cls="named") for draft in drafts]
     caption = text.BY_KIND.format(target=measurement.target)
     return el("div", el("p", caption, cls="caption-line"), table([text.KIND, *head], rows, caption))
