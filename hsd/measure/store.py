@@ -25,6 +25,9 @@ _TABLE = """create table if not exists measurements (
     key text primary key, made text not null, complete integer not null, conditions text not null, content text not null)"""
 
 
+SOURCES = ("*.py", "*.[ch]")  # of this program: what decides how a pass runs
+
+
 @dataclass(frozen=True, slots=True)
 class Conditions:
     """All that a measurement depends on; another value of any of them means another measurement."""
@@ -78,7 +81,7 @@ class Conditions:
 @functools.cache
 def _program() -> str:
     package = Path(__file__).parent.parent
-    sources = sorted(path for pattern in ("*.py", "*.c") for path in package.rglob(pattern))
+    sources = sorted(path for pattern in SOURCES for path in package.rglob(pattern))
     return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:16]
 
 

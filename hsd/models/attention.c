@@ -173,8 +173,8 @@ INLINE void join(const softmax *parts, const float *sums, int64_t chunks, int64_
 
 /* Rotary positions, keys and values into the cache, and causal attention of the new tokens over it, for a team of threads.
  * qkv (width, heads + 2 kv_heads, dim); keys, values (kv_heads, capacity, dim); q_norm, k_norm (dim) may be absent; cosines, sines
- * (width, dim) of the new positions; out (width, heads, dim). dim is a multiple of 32, the capacity one of 16. scratch holds for
- * each of min(width, TOKENS) * heads queries 2 * dim bytes and, for every CHUNK keys of the capacity or part of them, 4 * dim + 8. */
+ * (width, dim) of the new positions; out (width, heads, dim). dim is a multiple of 32, the capacity one of 16. scratch holds
+ * hsd_attention_bytes. */
 void hsd_attend_together(const bf16 *qkv, bf16 *keys, bf16 *values, const bf16 *q_norm, const bf16 *k_norm, const bf16 *cosines,
                          const bf16 *sines, bf16 *out, char *scratch, const shape *s) {
     int64_t heads = s->heads, kv_heads = s->kv_heads, dim = s->dim, row_size = (heads + 2 * kv_heads) * dim, group = heads / kv_heads;
@@ -213,6 +213,12 @@ void hsd_attend_together(const bf16 *qkv, bf16 *keys, bf16 *values, const bf16 *
                  out + ((done + token) * heads + head * group + row % group) * dim);
         }
     }
+}
+
+/* For each query of TOKENS tokens: the query, and for every CHUNK keys their weighted sum and its softmax. */
+int64_t hsd_attention_bytes(const shape *s) {
+    int64_t chunks = (s->capacity + CHUNK - 1) / CHUNK, part = s->dim * (int64_t)sizeof(float) + (int64_t)sizeof(softmax);
+    return least(TOKENS, s->width) * s->heads * (s->dim * (int64_t)sizeof(bf16) + chunks * part);
 }
 
 void hsd_attention(const bf16 *qkv, bf16 *keys, bf16 *values, const bf16 *q_norm, const bf16 *k_norm, const bf16 *cosines,

@@ -55,6 +55,8 @@ typedef struct {
     float eps, scale;
 } shape;
 
+int64_t hsd_product_bytes(int64_t rows, int64_t inputs, int64_t group);
+int64_t hsd_attention_bytes(const shape *s);
 /* For a team of threads that all make the same call. */
 void hsd_multiply(const product *p, const bf16 *x, bf16 *out, char *scratch, int64_t rows);
 void hsd_attend_together(const bf16 *qkv, bf16 *keys, bf16 *values, const bf16 *q_norm, const bf16 *k_norm, const bf16 *cosines,

@@ -21,9 +21,7 @@ import torch
 
 from hsd.settings import cache_dir
 
-# The loops want every vectorization there is; the products are written in vectors, and -O3 makes them slower.
-_LEVELS = {"kernels.c": "-O3", "products.c": "-O2", "attention.c": "-O2", "layers.c": "-O2"}
-_SOURCES = {Path(__file__).with_name(name): level for name, level in _LEVELS.items()}
+_SOURCES = tuple(Path(__file__).with_name(name) for name in ("kernels.c", "products.c", "attention.c", "layers.c"))
 _HEADER = Path(__file__).with_name("bf16.h")
 _COMPILERS = ("cc", "gcc", "clang")
 _FLAGS = (
@@ -64,31 +62,31 @@ class Product(ctypes.Structure):
 class Kernels:
     """Operations on contiguous bfloat16 tensors in main memory; shapes as in the source."""
 
-    library: ctypes.CDLL
+    code: ctypes.CDLL
 
     @property
     def has_products(self) -> bool:
         """Whether this processor has what the matrix products need (AVX-512 BF16 and VNNI)."""
-        return bool(self.library.hsd_has_products())
+        return bool(self.code.hsd_has_products())
 
     def linear(self, x: torch.Tensor, product: Product) -> torch.Tensor:
         """x (q, inputs) @ weight (outputs, inputs).T + bias, (q, outputs)."""
         out = x.new_empty(x.shape[0], product.outputs)
-        scratch = torch.empty(rounded_bytes(*x.shape, product.group) if product.bits < 16 else 0, dtype=torch.uint8)
-        self.library.hsd_linear(ctypes.addressof(product), x.data_ptr(), out.data_ptr(), scratch.data_ptr(), x.shape[0])
+        scratch = torch.empty(self.code.hsd_product_bytes(*x.shape, product.group), dtype=torch.uint8)
+        self.code.hsd_linear(ctypes.addressof(product), x.data_ptr(), out.data_ptr(), scratch.data_ptr(), x.shape[0])
         return out
 
     def add_norm(self, x: torch.Tensor, delta: torch.Tensor | None, weight: torch.Tensor, eps: float) -> torch.Tensor:
         """Add `delta` to `x` (q, hidden) in place, and return its RMS norm times `weight`, (q, hidden)."""
         out = torch.empty_like(x)
-        self.library.hsd_add_norm(x.data_ptr(), _address(delta), weight.data_ptr(), out.data_ptr(), x.shape[0], x.shape[1], eps)
+        self.code.hsd_add_norm(x.data_ptr(), _address(delta), weight.data_ptr(), out.data_ptr(), x.shape[0], x.shape[1], eps)
         return out
 
     def silu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
         """(q, 2 * inner) -> silu(first half) * second half, (q, inner)."""
         width, inner = gate_up.shape[0], gate_up.shape[1] // 2
         out = gate_up.new_empty(width, inner)
-        self.library.hsd_silu_mul(gate_up.data_ptr(), out.data_ptr(), width, inner)
+        self.code.hsd_silu_mul(gate_up.data_ptr(), out.data_ptr(), width, inner)
         return out
 
     def attend(
@@ -100,17 +98,12 @@ class Kernels:
         kv_heads, capacity, dim = keys.shape
         out = qkv.new_empty(width, heads * dim)
         # fmt: off
-        self.library.hsd_attend(
+        self.code.hsd_attend(
             qkv.data_ptr(), keys.data_ptr(), values.data_ptr(), cos.data_ptr(), sin.data_ptr(), out.data_ptr(),
             width, start, capacity, heads, kv_heads, dim, dim**-0.5,
         )
         # fmt: on
         return out
-
-
-def rounded_bytes(rows: int, inputs: int, group: int) -> int:
-    """Room that a product needs for `rows` of x rounded to int8."""
-    return rows * (inputs + 8 * (inputs // group))
 
 
 def _address(tensor: torch.Tensor | None) -> int | None:
@@ -129,16 +122,17 @@ def load() -> Kernels | str:
     try:
         if not path.exists():
             _compile(compiler, path)
-        library = ctypes.CDLL(str(path))
+        code = ctypes.CDLL(str(path))
     except (OSError, subprocess.SubprocessError) as error:
         return f"{compiler} could not compile the kernels ({type(error).__name__}), so that small operations run on torch, slower."
-    library.hsd_add_norm.argtypes = [_POINTER] * 4 + [_COUNT] * 2 + [_FLOAT]
-    library.hsd_silu_mul.argtypes = [_POINTER] * 2 + [_COUNT] * 2
-    library.hsd_attend.argtypes = [_POINTER] * 6 + [_COUNT] * 6 + [_FLOAT]
-    if library.hsd_has_products():
-        library.hsd_linear.argtypes, library.hsd_linear.restype = [_POINTER] * 4 + [_COUNT], None
-    library.hsd_add_norm.restype = library.hsd_silu_mul.restype = None
-    return Kernels(library)
+    code.hsd_add_norm.argtypes = [_POINTER] * 4 + [_COUNT] * 2 + [_FLOAT]
+    code.hsd_silu_mul.argtypes = [_POINTER] * 2 + [_COUNT] * 2
+    code.hsd_attend.argtypes = [_POINTER] * 6 + [_COUNT] * 6 + [_FLOAT]
+    if code.hsd_has_products():
+        code.hsd_linear.argtypes, code.hsd_linear.restype = [_POINTER] * 4 + [_COUNT], None
+        code.hsd_product_bytes.argtypes, code.hsd_product_bytes.restype = [_COUNT] * 3, _COUNT
+    code.hsd_add_norm.restype = code.hsd_silu_mul.restype = None
+    return Kernels(code)
 
 
 class LargePages:
@@ -178,10 +172,7 @@ def _compile(compiler: str, path: Path) -> None:
             run = functools.partial(_run, must=position == len(_EXTRAS) - 1)
             openmp = _openmp_of_torch() if "-fopenmp" in extra else []
             objects = [str(part.with_suffix(f".{source.stem}.o")) for source in _SOURCES]
-            steps = [
-                [compiler, level, *_FLAGS, *extra, "-c", str(source), "-o", target]
-                for (source, level), target in zip(_SOURCES.items(), objects, strict=True)
-            ]
+            steps = [[compiler, *_FLAGS, *extra, "-c", str(source), "-o", target] for source, target in zip(_SOURCES, objects, strict=True)]
             steps.append([compiler, "-shared", *extra, *objects, *openmp, "-o", str(part), "-lm"])
             if all(run(step) for step in steps):
                 break
@@ -207,6 +198,6 @@ def _fingerprint(compiler: str) -> str:
     if info.exists():
         processor += next((line for line in info.read_text().splitlines() if line.startswith(("flags", "Features"))), "")
     sources = [source.read_text() for source in (*_SOURCES, _HEADER)]
-    settings = [*_SOURCES.values(), *_FLAGS, str(_EXTRAS), *_openmp_of_torch(), compiler, processor]
+    settings = [*_FLAGS, str(_EXTRAS), *_openmp_of_torch(), compiler, processor]
     content = "\n".join([*sources, *settings])
     return hashlib.sha256(content.encode()).hexdigest()[:24]

@@ -9,15 +9,30 @@ typedef struct {
     product qkv, out, gate_up, down;
 } layer;
 
+#define LEAST_GROUP 16 /* inputs with one scale of x */
+
+static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* Bytes that stay from one operation to the next. */
+static int64_t between(const shape *s) {
+    int64_t row = 2 * s->hidden + (2 * s->heads + 2 * s->kv_heads) * s->dim + 3 * s->inner;
+    return s->width * row * (int64_t)sizeof(bf16);
+}
+
+/* Bytes of scratch that hsd_layers wants: what stays, and the most that a product or attention takes. */
+int64_t hsd_layers_bytes(const shape *s) {
+    int64_t inputs = most(most(s->hidden, s->heads * s->dim), s->inner);
+    return between(s) + most(hsd_product_bytes(s->width, inputs, LEAST_GROUP), hsd_attention_bytes(s));
+}
+
 /* x (width, hidden) is the embedded tokens and is overwritten; out (width, hidden) is what the final norm makes of it. keys
- * and values (num_layers_of_cache, kv_heads, capacity, dim). scratch holds width * (2 * hidden + (2 * heads + 2 * kv_heads)
- * * dim + 3 * inner) bf16 values and, behind them, the most that a product or attention wants. */
+ * and values (num_layers_of_cache, kv_heads, capacity, dim). */
 void hsd_layers(bf16 *x, const layer *layers, const bf16 *final_norm, bf16 *keys, bf16 *values, const bf16 *cosines,
                 const bf16 *sines, bf16 *out, bf16 *scratch, const shape *s) {
     int64_t width = s->width, row = (s->heads + 2 * s->kv_heads) * s->dim;
     bf16 *normed = scratch, *delta = normed + width * s->hidden, *qkv = delta + width * s->hidden, *attended = qkv + width * row;
     bf16 *gate_up = attended + width * s->heads * s->dim, *active = gate_up + width * 2 * s->inner;
-    char *rest = (char *)(active + width * s->inner);
+    char *rest = (char *)scratch + between(s);
     int64_t cached = s->kv_heads * s->capacity * s->dim;
 #pragma omp parallel
     {

@@ -165,8 +165,8 @@ INLINE void block_int4(const uint8_t *w, const rounded *x, const target *t, int6
  * 8 bits: codes (blocks, inputs / 4, 32, 4), shifted by 128 into unsigned bytes, and a scale for each output.
  * 4 bits: bytes (blocks, inputs / 32, 640), for each group of 32 inputs codes (4, 32, 4), the low half of a byte for inputs 8 i
  * to 8 i + 3 and the high half for the four after them, then 32 scales and 32 minima in float16; scale * code + minimum.
- * With 8 and 4 bits x is rounded to int8 in groups, 16 dividing the group and the group the inputs, and scratch holds rows *
- * (inputs + 8 * inputs / group) bytes. */
+ * With 8 and 4 bits x is rounded to int8 in groups, 16 dividing the group and the group the inputs, and scratch holds
+ * hsd_product_bytes. */
 void hsd_multiply(const product *p, const bf16 *x, bf16 *out, char *scratch, int64_t rows) {
     rounded xs = {.inputs = p->inputs, .group = p->group};
     if (p->bits < 16) {
@@ -185,6 +185,11 @@ void hsd_multiply(const product *p, const bf16 *x, bf16 *out, char *scratch, int
             IN_PARTS(rows, 6, block_int4, (const uint8_t *)p->weight + n / BLOCK * (p->inputs / INT4_GROUP) * INT4_BYTES, &xs, &t)
         }
     }
+}
+
+/* Codes, and a scale and a sum for each group; group 0 is none. */
+int64_t hsd_product_bytes(int64_t rows, int64_t inputs, int64_t group) {
+    return group ? rows * (inputs + inputs / group * 2 * (int64_t)sizeof(float)) : 0;
 }
 
 void hsd_linear(const product *p, const bf16 *x, bf16 *out, char *scratch, int64_t rows) {

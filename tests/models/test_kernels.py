@@ -5,17 +5,21 @@ from __future__ import annotations
 import ctypes
 import functools
 import subprocess
+import tomllib
+from fnmatch import fnmatch
+from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
+from hsd.measure.store import SOURCES
 from hsd.models import kernels
 from hsd.models.blocked import BlockedInt4Linear, BlockedInt8Linear, BlockedLinear, blocked, pages_for
 from hsd.models.fuse import lean_network, quantized_copy
 from hsd.models.lean import LeanNetwork
-from hsd.models.program import Shape
+from hsd.models.program import Call
 
 HEADS, KV_HEADS, DIM = 6, 2, 64
 HALF_ULP = 2**-8  # relative rounding of bfloat16
@@ -176,6 +180,16 @@ def test_compiled_once_and_found_again(unloaded, compiled, monkeypatch):
     assert isinstance(kernels.load(), kernels.Kernels)
 
 
+def test_what_the_compiler_reads_ships_with_the_package_and_counts_for_kept_measurements():
+    folder = Path(kernels.__file__).parent
+    sources = {path.name for path in folder.iterdir() if path.suffix in (".c", ".h")}
+    assert sources == {path.name for path in (*kernels._SOURCES, kernels._HEADER)}
+    settings = tomllib.loads((folder.parent.parent / "pyproject.toml").read_text())
+    globs = settings["tool"]["setuptools"]["package-data"]["hsd.models"]
+    assert all(any(fnmatch(name, glob) for glob in globs) for name in sources)
+    assert all(any(fnmatch(name, glob) for glob in SOURCES) for name in sources)
+
+
 @pytest.fixture(scope="module")
 def products(compiled) -> kernels.Kernels:
     if not compiled.has_products:
@@ -288,7 +302,7 @@ def test_attention_in_one_call_equals_float32_attention(products, heads, kv_head
         keys[:, start + width :] = values[:, start + width :] = float("nan")  # left from a block that was rolled back
         cos, sin, weight = rows(width, dim, seed=2), rows(width, dim, seed=3), rows(dim, seed=5)
         qkv = rows(width, (heads + 2 * kv_heads) * dim, seed=4)
-        call = functools.partial(together, products.library, heads=heads, norm=weight if norm else None)
+        call = functools.partial(together, products.code, heads=heads, norm=weight if norm else None)
         out = call(qkv, keys, values, cos, sin, start)
         states = qkv.view(width, -1, dim)
         if norm:
@@ -309,13 +323,14 @@ def test_attention_in_one_call_equals_float32_attention(products, heads, kv_head
         assert torch.equal(torch.cat(one), out), (width, start)
 
 
-def together(library, qkv, keys, values, cos, sin, start, *, heads, norm) -> torch.Tensor:
+def together(code, qkv, keys, values, cos, sin, start, *, heads, norm) -> torch.Tensor:
     kv_heads, capacity, dim = keys.shape
     out = torch.empty(len(qkv), heads * dim, dtype=torch.bfloat16)
-    scratch = torch.empty(16 * heads * (2 * dim + -(-capacity // 128) * (4 * dim + 8)), dtype=torch.uint8)
-    run = library.hsd_attention
+    run, scratch_bytes = code.hsd_attention, code.hsd_attention_bytes
     run.argtypes, run.restype = [ctypes.c_void_p] * 10, None
-    shape = Shape(len(qkv), start, capacity, heads, kv_heads, dim, 0, 0, 0, 1e-5, dim**-0.5)
+    scratch_bytes.argtypes, scratch_bytes.restype = [ctypes.c_void_p], ctypes.c_int64
+    shape = Call(len(qkv), start, capacity, heads, kv_heads, dim, 0, 0, 0, 1e-5, dim**-0.5)
+    scratch = torch.empty(scratch_bytes(ctypes.addressof(shape)), dtype=torch.uint8)
     tensors = [tensor if tensor is None else tensor.data_ptr() for tensor in (qkv, keys, values, norm, norm, cos, sin, out, scratch)]
     run(*tensors, ctypes.addressof(shape))
     return out
@@ -325,5 +340,5 @@ def test_a_nan_key_comes_through_attention_in_one_call(products):
     qkv = rows(1, (HEADS + 2 * KV_HEADS) * DIM)
     keys, values, ones = rows(KV_HEADS, 608, DIM), rows(KV_HEADS, 608, DIM), torch.ones(1, DIM).bfloat16()
     keys[0, 30] = float("nan")
-    out = together(products.library, qkv, keys, values, ones, ones, 590, heads=HEADS, norm=None)
+    out = together(products.code, qkv, keys, values, ones, ones, 590, heads=HEADS, norm=None)
     assert out[0, : HEADS // KV_HEADS * DIM].isnan().all() and out[0, HEADS // KV_HEADS * DIM :].isfinite().all()
