@@ -12,7 +12,8 @@ from transformers import PreTrainedModel
 from hsd.models.blocked import Blocked, BlockedLinear, blocked, pages_for, streaming_kernels
 from hsd.models.causal import context_limit
 from hsd.models.kernels import LargePages
-from hsd.models.lean import Layer, LeanNetwork, Shape
+from hsd.models.layer import Layer, Shape
+from hsd.models.lean import LeanNetwork
 from hsd.models.linear import HEAD_BITS, DenseLinear, Linear, PackedDenseLinear, dense_linear, quantized_linear
 
 LEAN_TYPES = ("llama", "mistral", "qwen2", "qwen3")

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import torch
 import torch.nn.functional as F
 
+from hsd.models.layer import after_attention, heads_of
 from hsd.settings import cuda_graphs
 
 if TYPE_CHECKING:
@@ -184,21 +185,12 @@ def static_step(
     mask = mask[:, None].expand(-1, group, -1).reshape(1, 1, width * group, bucket)
     x = network.embed(token_ids)  # (q, hidden)
     for index, layer in enumerate(network.layers):
-        h = F.rms_norm(x, (shape.hidden,), layer.input_norm, shape.eps)
-        qkv = layer.qkv(h).view(width, shape.heads + 2 * shape.kv_heads, shape.head_dim)
-        rotated, new_values = qkv[:, : shape.heads + shape.kv_heads], qkv[:, shape.heads + shape.kv_heads :]
-        if layer.q_norm is not None:
-            queries = F.rms_norm(rotated[:, : shape.heads], (shape.head_dim,), layer.q_norm, shape.eps)
-            rotated = torch.cat([queries, F.rms_norm(rotated[:, shape.heads :], (shape.head_dim,), layer.k_norm, shape.eps)], dim=1)
-        rotated = torch.addcmul(rotated * cos, rotated.roll(shape.head_dim // 2, -1), sin)
-        keys[index].index_copy_(1, positions, rotated[:, shape.heads :].transpose(0, 1))
+        queries, new_keys, new_values = heads_of(layer, x, shape, cos, sin)
+        keys[index].index_copy_(1, positions, new_keys.transpose(0, 1))
         values[index].index_copy_(1, positions, new_values.transpose(0, 1))
-        queries = rotated[:, : shape.heads].unflatten(1, (shape.kv_heads, group)).transpose(0, 1)  # (kv_heads, q, group, head_dim)
+        queries = queries.unflatten(1, (shape.kv_heads, group)).transpose(0, 1)  # (kv_heads, q, group, head_dim)
         queries = queries.reshape(1, shape.kv_heads, width * group, shape.head_dim)
         attended = F.scaled_dot_product_attention(queries, keys[index, None, :, :bucket], values[index, None, :, :bucket], attn_mask=mask)
         attended = attended.view(shape.kv_heads, width, group, shape.head_dim).transpose(0, 1)  # (q, kv_heads, group, head_dim)
-        x = x + layer.out(attended.reshape(width, shape.heads * shape.head_dim))
-        h = F.rms_norm(x, (shape.hidden,), layer.post_norm, shape.eps)
-        gate, up = layer.gate_up(h).chunk(2, dim=-1)
-        x = x + layer.down(F.silu(gate) * up)
+        x = after_attention(layer, x, attended.reshape(width, shape.heads * shape.head_dim), shape)
     return network.head(F.rms_norm(x, (shape.hidden,), network.final_norm, shape.eps))

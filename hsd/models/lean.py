@@ -2,13 +2,12 @@
 
 transformers' eager forward spends about as long on small operations as on matrix products when a pass is a few
 tokens wide. Here each layer is some fifteen operations, keys and values are written in place, rollback is a
-counter, and keys are never repeated for grouped queries. The module's own weights are used, without a copy.
+counter, and keys are never repeated for grouped queries. Weights are taken over from the module and kept once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -17,6 +16,7 @@ from hsd.errors import BadInput
 from hsd.models import kernels
 from hsd.models.graphs import WIDEST_RECORDED, SlotCache, steps_for
 from hsd.models.kernels import Kernels
+from hsd.models.layer import Layer, Shape, after_attention, heads_of
 from hsd.models.linear import Linear
 from hsd.models.network import Cache, Network
 from hsd.models.program import program_for
@@ -27,27 +27,6 @@ from hsd.models.program import program_for
 TILE = 4  # query tokens
 KEY_BLOCK = 32  # keys
 WIDEST_TILED = 64  # a prompt's passes are wider and the same for every hierarchy
-
-
-@dataclass(frozen=True, slots=True)
-class Layer:
-    input_norm: torch.Tensor  # (hidden,)
-    qkv: Linear  # hidden -> (heads + 2 kv_heads) * head_dim
-    q_norm: torch.Tensor | None  # (head_dim,), Qwen3
-    k_norm: torch.Tensor | None
-    out: Linear  # heads * head_dim -> hidden
-    post_norm: torch.Tensor  # (hidden,)
-    gate_up: Linear  # hidden -> 2 * intermediate
-    down: Linear  # intermediate -> hidden
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    heads: int
-    kv_heads: int
-    head_dim: int
-    hidden: int
-    eps: float
 
 
 class StaticCache:
@@ -138,16 +117,15 @@ class LeanNetwork:
     def _layers_in_torch(self, x: torch.Tensor, cache: StaticCache, start: int) -> torch.Tensor:
         """The same in torch's own operations: any device and dtype, and the wide passes of a prompt."""
         shape, width = self.shape, x.shape[0]
-        cos, sin = self.cos[start : start + width, None], self.sin[start : start + width, None]  # (q, 1, head_dim)
+        stop = start + width
+        cos, sin = self.cos[start:stop, None], self.sin[start:stop, None]  # (q, 1, head_dim)
         tile = TILE if width <= WIDEST_TILED else width
         mask = _causal_mask(width, start, tile, shape.heads // shape.kv_heads, x.dtype, x.device)
         for index, layer in enumerate(self.layers):
-            h = F.rms_norm(x, (shape.hidden,), layer.input_norm, shape.eps)
-            attended = self._attend(layer, layer.qkv(h), cache.keys[index], cache.values[index], start, cos, sin, mask)
-            x = x + layer.out(attended)
-            h = F.rms_norm(x, (shape.hidden,), layer.post_norm, shape.eps)
-            gate, up = layer.gate_up(h).chunk(2, dim=-1)
-            x = x + layer.down(F.silu(gate) * up)
+            queries, cache.keys[index, :, start:stop], cache.values[index, :, start:stop] = (
+                part.transpose(0, 1) for part in heads_of(layer, x, shape, cos, sin)
+            )
+            x = after_attention(layer, x, self._attend(queries, cache.keys[index], cache.values[index], mask), shape)
         return F.rms_norm(x, (shape.hidden,), self.final_norm, shape.eps)
 
     def adopt(self, cache: StaticCache, other: Network, other_cache: Cache) -> bool:
@@ -160,35 +138,14 @@ class LeanNetwork:
         cache.length = length
         return True
 
-    def _attend(
-        self,
-        layer: Layer,
-        qkv: torch.Tensor,  # (q, (heads + 2 kv_heads) * head_dim)
-        keys: torch.Tensor,  # (kv_heads, capacity, head_dim)
-        values: torch.Tensor,
-        start: int,
-        cos: torch.Tensor,
-        sin: torch.Tensor,
-        mask: torch.Tensor | None,
-    ) -> torch.Tensor:
-        """Attention of the new tokens over the cache, (q, heads * head_dim)."""
-        shape, width = self.shape, qkv.shape[0]
-        stop = start + width
-        qkv = qkv.view(width, shape.heads + 2 * shape.kv_heads, shape.head_dim)
-        rotated = qkv[:, : shape.heads + shape.kv_heads]
-        if layer.q_norm is not None:
-            queries = F.rms_norm(rotated[:, : shape.heads], (shape.head_dim,), layer.q_norm, shape.eps)
-            rotated = torch.cat([queries, F.rms_norm(rotated[:, shape.heads :], (shape.head_dim,), layer.k_norm, shape.eps)], dim=1)
-        rotated = torch.addcmul(rotated * cos, rotated.roll(shape.head_dim // 2, -1), sin)
-        keys[:, start:stop] = rotated[:, shape.heads :].transpose(0, 1)
-        values[:, start:stop] = qkv[:, shape.heads + shape.kv_heads :].transpose(0, 1)
+    def _attend(self, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """Attention of queries (heads, q, head_dim) over keys and values (kv_heads, capacity, head_dim): (q, heads * head_dim)."""
+        shape, width = self.shape, queries.shape[1]
         # Queries that share a key-value head become rows of one product, a tile of tokens at a time.
         group = shape.heads // shape.kv_heads
         tiles, _, rows, padded = mask.shape
-        queries = rotated[:, : shape.heads].unflatten(1, (shape.kv_heads, group))  # (q, kv_heads, group, head_dim)
-        if width < tiles * rows // group:
-            queries = F.pad(queries, (0, 0, 0, 0, 0, 0, 0, tiles * rows // group - width))
-        queries = queries.view(tiles, rows // group, shape.kv_heads, group, shape.head_dim).transpose(1, 2)
+        queries = F.pad(queries, (0, 0, 0, tiles * rows // group - width))
+        queries = queries.view(shape.kv_heads, group, tiles, rows // group, shape.head_dim).permute(2, 0, 3, 1, 4)
         queries = queries.reshape(tiles, shape.kv_heads, rows, shape.head_dim)
         attended = F.scaled_dot_product_attention(
             queries, keys[None, :, :padded].expand(tiles, -1, -1, -1), values[None, :, :padded].expand(tiles, -1, -1, -1), attn_mask=mask
