@@ -119,6 +119,12 @@ class Visit:
             self.page.fill("#max-new input", str(max_new))
         self.start("generate")
 
+    def load(self, file: Path) -> None:
+        self.tab("export")
+        with self.page.expect_file_chooser() as chooser:
+            self.page.click("#load-file")
+        chooser.value.set_files(file)
+
     def streaming(self) -> None:
         """Wait until the run of a prompt that says “long” shows its first tokens; a recorded sample may stand there before."""
         self.page.wait_for_function("() => document.querySelector('#token-pane').textContent.startsWith('w0 ')")

@@ -239,12 +239,13 @@ def make_comparison(plan: Plan, repeats: int = 5, max_new_tokens: int = 64) -> C
 
     single = plan.best_single_draft.hierarchy if plan.best_single_draft else Hierarchy.parse("", plan.hierarchy.target)
     planned = plan.predicted_speedup
+    models = {"paper": 1 / plan.predicted_s_per_token.paper, "exact": 1 / plan.predicted_s_per_token.exact, "trace": None}
     methods = (
         MethodResult("transformers", "", speed(0.62), None, None, False, None),
         MethodResult("transformers-prompt-lookup", "", speed(0.98), None, None, False, None),
         MethodResult("target", plan.hierarchy.target, speed(1.0), alone, 1.0, True, 0.03),
         MethodResult("best-single", str(single), speed(planned * 0.9), alone * planned * 0.92, 2.4, True, 0.03),
-        MethodResult("hierarchy", str(plan.hierarchy), speed(planned * 0.97), alone * planned, 3.6, True, 0.035),
+        MethodResult("hierarchy", str(plan.hierarchy), speed(planned * 0.97), alone * planned, 3.6, True, 0.035, models),
     )
     return Comparison(methods, True, (), repeats, 10, max_new_tokens, plan.sampling, STAMP)
 

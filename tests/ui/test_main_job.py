@@ -84,16 +84,11 @@ def test_a_plan_can_be_loaded_again(visit, tmp_path):
     file = tmp_path / "plan.json"
     file.write_text(page.page.inner_text("#export-preview pre"))
     other = visit()
-    other.tab("export")
-    with other.page.expect_file_chooser() as chooser:
-        other.page.click("#load-file")
-    chooser.value.set_files(file)
+    other.load(file)
     other.page.wait_for_function("() => document.querySelector('#status').innerText.includes('Loaded the plan')")
     assert "From a file, measured on Scripted CPU" in other.page.inner_text("#hero")
     file.write_text("{}")
-    with other.page.expect_file_chooser() as chooser:
-        other.page.click("#load-file")
-    chooser.value.set_files(file)
+    other.load(file)
     assert "neither a measurement, nor a plan, nor a trace" in other.finish("error")
 
 
@@ -162,10 +157,7 @@ def test_a_saved_trace_is_stepped_through_again(visit, tmp_path):
     file = tmp_path / "trace.json"
     file.write_bytes(download.value.path().read_bytes())
     other = visit()
-    other.tab("export")
-    with other.page.expect_file_chooser() as chooser:
-        other.page.click("#load-file")
-    chooser.value.set_files(file)
+    other.load(file)
     other.page.wait_for_function("() => document.querySelector('#status').innerText.includes('Loaded the trace')")
     other.tab("generate")
     assert other.pane() == STORY

@@ -11,7 +11,6 @@ import gradio as gr
 
 from hsd.compare.record import Comparison, Divergence, LosslessReport, MethodResult
 from hsd.errors import BadInput
-from hsd.plan.record import Plan
 from hsd.settings import MAX_NEW_TOKENS
 from ui import format as fmt
 from ui import text
@@ -53,21 +52,21 @@ def create_compare(page: Page, side: Sidebar) -> None:
     page.run_buttons += [button, lossless]
     outputs = [verdict, chart, points, figures, models]
 
-    def draw(comparison: Comparison, plan: Plan | None, recorded: bool) -> Updates:
+    def draw(comparison: Comparison, recorded: bool) -> Updates:
         return {
             verdict: verdict_of(comparison, recorded),
             chart: bars(comparison),
             points: scatter(comparison),
             figures: methods_table(comparison),
-            models: against_measured(comparison, plan),
+            models: against_measured(comparison),
         }
 
     def show(ids: Ids) -> Updates:
         comparison = page.comparison(ids)
         if comparison:
-            return draw(comparison, page.plan(ids), False)
+            return draw(comparison, False)
         if page.sample and page.sample.comparison and not ids.measurement:
-            return draw(page.sample.comparison, page.sample.plan, True)
+            return draw(page.sample.comparison, True)
         return {verdict: el("p", text.NO_COMPARISON, cls="muted"), chart: None, points: None, figures: None, models: None}
 
     page.shows.append(show)

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Sequence
-
 from hsd.compare.record import Comparison, Sweep
-from hsd.plan.record import Plan, Prediction
 from hsd.records import Estimate
 from ui import format as fmt
 from ui import text
@@ -15,17 +11,16 @@ from ui.nodes import Node, el, table, valued
 ORDER = ("trace", "exact", "paper")
 
 
-def against_measured(comparison: Comparison, plan: Plan | None) -> Node | None:
-    """One row a method that `plan` predicted: measured seconds per token beside each model's; None when nothing can be compared."""
-    known = _predictions(plan) if plan else {}
+def against_measured(comparison: Comparison) -> Node | None:
+    """One row a method that was predicted: measured seconds per token beside each model's; None when nothing can be compared."""
     rows: list[list[Node]] = []
     for method in comparison.methods:
-        predicted, speed = known.get(method.hierarchy), method.tokens_per_s
-        if predicted is None or speed.low <= 0:
+        rates, speed = method.predicted_by_model, method.tokens_per_s
+        if not rates or speed.low <= 0:
             continue
         measured = Estimate(1 / speed.median, 1 / speed.high, 1 / speed.low, speed.samples)
         row: list[Node] = [text.METHODS.get(method.name, method.name), _ms(measured)]
-        rows.append(row + [_with_error(getattr(predicted, name), measured.median) for name in ORDER])
+        rows.append(row + [_with_error(rates.get(name), speed.median) for name in ORDER])
     if not rows:
         return None
     head: list[Node] = [text.METHOD, text.MEASURED_A_TOKEN, *(text.LATENCY_MODELS[name] for name in ORDER)]
@@ -34,29 +29,25 @@ def against_measured(comparison: Comparison, plan: Plan | None) -> Node | None:
 
 def sweep_errors(sweep: Sweep) -> Node:
     """Median and largest error of each latency model over a sweep."""
-    models: list[tuple[str, Sequence[float]]] = [
-        (text.SWEEP_RANKED, [point.predicted_s_per_token for point in sweep.points]),
-        (text.LATENCY_MODELS["exact"], [point.exact_s_per_token for point in sweep.points]),
-        (text.LATENCY_MODELS["paper"], [point.paper_s_per_token for point in sweep.points]),
+    found = sweep.latency_models
+    rows: list[list[Node]] = [
+        [
+            text.LATENCY_MODELS[name] + (text.RANKS if name == sweep.ranked_by else ""),
+            fmt.percent(found[name].median_error),
+            fmt.percent(found[name].max_error),
+        ]
+        for name in ORDER
+        if name in found
     ]
-    rows: list[list[Node]] = []
-    for label, predicted in models:
-        errors = [abs(value / point.measured_s_per_token.median - 1) for value, point in zip(predicted, sweep.points, strict=True)]
-        rows.append([label, fmt.percent(statistics.median(errors)), fmt.percent(max(errors))])
     return table(list(text.SWEEP_HEAD), rows, text.SWEEP_BUTTON)
-
-
-def _predictions(plan: Plan) -> dict[str, Prediction]:
-    entries = [*plan.alternatives, *((plan.best_single_draft,) if plan.best_single_draft else ())]
-    return {str(entry.hierarchy): entry.predicted_s_per_token for entry in entries}
 
 
 def _ms(measured: Estimate) -> Node:
     return valued(fmt.milliseconds(measured.median), f"{fmt.interval(1e3 * measured.low, 1e3 * measured.high)}, n={measured.samples}")
 
 
-def _with_error(predicted: float | None, measured: float) -> Node:
-    if predicted is None:
+def _with_error(predicted_rate: float | None, measured_rate: float) -> Node:
+    if not predicted_rate:
         return "–"
-    error = predicted / measured - 1
-    return valued(fmt.milliseconds(predicted), f"{'+' if error >= 0 else '−'}{fmt.percent(abs(error))}")
+    error = measured_rate / predicted_rate - 1  # of the seconds per token
+    return valued(fmt.milliseconds(1 / predicted_rate), f"{'+' if error >= 0 else '−'}{fmt.percent(abs(error))}")
