@@ -7,9 +7,9 @@ from typing import Literal, get_args
 from hsd.compare.record import Comparison
 from hsd.errors import BadInput
 from hsd.export.html import write_html
-from hsd.export.library import python_snippet
 from hsd.export.markdown import write_markdown
 from hsd.export.report import build_report
+from hsd.export.snippet import python_snippet
 from hsd.export.tools import llama_cpp_snippet, sglang_snippet, transformers_snippet, vllm_snippet
 from hsd.measure.record import Measurement
 from hsd.plan.record import Plan

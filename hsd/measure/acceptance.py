@@ -11,6 +11,7 @@ from hsd.generate.levels import PREFILL_CHUNK
 from hsd.generate.sampling import Transforms, choose, probabilities
 from hsd.measure.record import BlockGain, Trace
 from hsd.models.network import Cache, Network, Proposer
+from hsd.models.upload import upload
 from hsd.settings import MAX_THRESHOLD
 
 _CHUNK = 32  # positions whose distributions are held at once, of every model
@@ -96,7 +97,7 @@ def _prefill(
             continue
         for start in range(0, len(prompt_ids) - 1, PREFILL_CHUNK):
             chunk = list(prompt_ids[start : min(start + PREFILL_CHUNK, len(prompt_ids) - 1)])
-            networks[name].forward(torch.tensor(chunk), caches[name], 1)
+            networks[name].forward(upload(chunk, networks[name].device), caches[name], 1)
     return caches
 
 
@@ -110,7 +111,7 @@ def _vocabularies(networks: Mapping[str, Network | Proposer], names: Sequence[st
 
 def _rows(network: Network, cache: Cache, text: list[int], count: int, vocab: int, transforms: Transforms) -> torch.Tensor:
     """What the model says at the last `count` positions: argmaxes (count,) when greedy, else probabilities (count, vocab)."""
-    logits = network.forward(torch.tensor(text[cache.length :]), cache, count)[:, :vocab]
+    logits = network.forward(upload(text[cache.length :], network.device), cache, count)[:, :vocab]
     scores = transforms.scores(logits, text)
     return torch.tensor(choose(scores, network.name)) if transforms.greedy else probabilities(scores, network.name).cpu()
 

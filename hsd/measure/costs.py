@@ -11,6 +11,7 @@ import torch
 from hsd.generate.sampling import Transforms, choose, probabilities
 from hsd.measure.intervals import median_estimate
 from hsd.models.network import Cache, Network, Proposer
+from hsd.models.upload import upload
 from hsd.records import Estimate, Progress, Report, Sampling, ShouldStop
 
 NARROW = 0.02  # half width of the interval, relative to the median, beyond which more samples change nothing
@@ -90,8 +91,8 @@ def _is_narrow(estimate: Estimate, narrow: float) -> bool:
 def _warm(network: Network, token_ids: Sequence[int], context_tokens: int, widest: int) -> Cache:
     """A cache that holds the context; each pass begins after it."""
     cache = network.new_cache(context_tokens + widest)
-    network.forward(torch.tensor(token_ids[:context_tokens]), cache, 1)
-    network.forward(torch.tensor(token_ids[context_tokens : context_tokens + widest]), cache, widest)
+    network.forward(upload(token_ids[:context_tokens], network.device), cache, 1)
+    network.forward(upload(token_ids[context_tokens : context_tokens + widest], network.device), cache, widest)
     cache.crop(context_tokens)
     return cache
 
@@ -99,7 +100,7 @@ def _warm(network: Network, token_ids: Sequence[int], context_tokens: int, wides
 def _time_pass(network: Network, cache: Cache, token_ids: Sequence[int], context_tokens: int, width: int, transforms: Transforms) -> float:
     new = list(token_ids[context_tokens : context_tokens + width])
     clock = Clock(network.device)
-    logits = network.forward(torch.tensor(new), cache, width)
+    logits = network.forward(upload(new, network.device), cache, width)
     scores = transforms.scores(logits, token_ids[: context_tokens + width])
     if transforms.greedy:
         choose(scores, network.name)

@@ -131,7 +131,7 @@ def quantized_linear(weight: torch.Tensor, bias: torch.Tensor | None, bits: int)
         )
     try:
         return kind(weight, bias)
-    except (RuntimeError, NotImplementedError, AttributeError) as error:
+    except (RuntimeError, AttributeError) as error:
         raise DeviceUnsupported(
             f"This build of torch has no packed int{bits} kernel for {weight.dtype} on this processor ({error})."
         ) from error
