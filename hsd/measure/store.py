@@ -20,12 +20,10 @@ from hsd.pick.revision import revision
 from hsd.records import GREEDY, Environment, Report, Sampling, ShouldStop
 from hsd.settings import data_dir
 
+SOURCES = ("*.py", "*.[ch]")  # of this program: what decides how a pass runs
 _LOCK_WAIT_S = 30.0  # another process may be writing
 _TABLE = """create table if not exists measurements (
     key text primary key, made text not null, complete integer not null, conditions text not null, content text not null)"""
-
-
-SOURCES = ("*.py", "*.[ch]")  # of this program: what decides how a pass runs
 
 
 @dataclass(frozen=True, slots=True)
