@@ -1,8 +1,10 @@
 /* Attention of a few new tokens over cached keys and values, on processors with AVX-512 BF16.
  *
- * All queries that share a key-value head are answered together: a key is read and laid out once for all of them, and a value
- * widened once. Keys are taken in chunks of fixed places with a softmax of their own, joined at the end, so that chunks can run on
- * different cores and a token's bits depend neither on the width of its pass nor on the number of cores. */
+ * All queries that share a key-value head are answered together, so that keys and values are read once for all of them. They lie in
+ * the cache as the products read them: keys as (capacity / 16, dim / 2, 16, 2), so that a lane belongs to one key, and values as
+ * (capacity / 2, dim, 2), two tokens side by side. Keys are taken in chunks of fixed places with a softmax of their own, joined at
+ * the end, so that chunks can run on different cores and a token's bits depend neither on the width of its pass nor on the number
+ * of cores. */
 
 #include <math.h>
 
@@ -50,51 +52,51 @@ INLINE void rotate(const bf16 *head, const bf16 *norm, const bf16 *cosines, cons
     }
 }
 
-/* 16 rows of 16 words, `stride` words apart, transposed: out[i] holds word i of every row. */
-INLINE void transpose(const int32_t *rows, int64_t stride, __m512i *out) {
-    __m512i a[16], b[16];
-    UNROLL for (int i = 0; i < 16; i++) a[i] = _mm512_loadu_si512(rows + i * stride);
-    UNROLL for (int i = 0; i < 16; i += 2) {
-        b[i] = _mm512_unpacklo_epi32(a[i], a[i + 1]);
-        b[i + 1] = _mm512_unpackhi_epi32(a[i], a[i + 1]);
-    }
-    UNROLL for (int i = 0; i < 16; i += 4) {
-        a[i] = _mm512_unpacklo_epi64(b[i], b[i + 2]);
-        a[i + 1] = _mm512_unpackhi_epi64(b[i], b[i + 2]);
-        a[i + 2] = _mm512_unpacklo_epi64(b[i + 1], b[i + 3]);
-        a[i + 3] = _mm512_unpackhi_epi64(b[i + 1], b[i + 3]);
-    }
-    UNROLL for (int i = 0; i < 4; i++) {
-        __m512i low = _mm512_shuffle_i32x4(a[i], a[i + 4], 0x88), high = _mm512_shuffle_i32x4(a[i], a[i + 4], 0xdd);
-        __m512i low_too = _mm512_shuffle_i32x4(a[i + 8], a[i + 12], 0x88), high_too = _mm512_shuffle_i32x4(a[i + 8], a[i + 12], 0xdd);
-        out[i] = _mm512_shuffle_i32x4(low, low_too, 0x88);
-        out[i + 8] = _mm512_shuffle_i32x4(low, low_too, 0xdd);
-        out[i + 4] = _mm512_shuffle_i32x4(high, high_too, 0x88);
-        out[i + 12] = _mm512_shuffle_i32x4(high, high_too, 0xdd);
+/* Put a key (dim) into its place among 16, and a value (dim) beside its neighbour. The neighbour of the `last` token becomes zero:
+ * what a pass that was rolled back left there may be no number, and a weight of zero would not silence it. */
+INLINE void store(const bf16 *key, const bf16 *value, bf16 *keys, bf16 *values, int64_t place, int last, int64_t dim) {
+    bf16 *among = keys + place / 16 * 16 * dim + place % 16 * 2, *pair = values + place / 2 * 2 * dim;
+    __mmask32 lanes = place % 2 ? 0xaaaaaaaa : last ? 0xffffffff : 0x55555555; /* the neighbour may be another core's */
+    for (int64_t i = 0; i < dim / 2; i++) memcpy(among + i * 32, key + i * 2, 4);
+    for (int64_t i = 0; i < dim; i += 16) {
+        __m512i low = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)(value + i)));
+        _mm512_mask_storeu_epi16(pair + i * 2, lanes, place % 2 ? _mm512_slli_epi32(low, 16) : low);
     }
 }
 
-/* Scores (some, 16 keys) of some queries (count, dim) against transposed keys (dim / 2, 16, 2). */
-INLINE void score(const bf16 *queries, const __m512i *keys, int64_t dim, float scale, float *scores, const int some) {
-    __m512 sum[QUERIES];
-    UNROLL for (int q = 0; q < some; q++) sum[q] = _mm512_setzero_ps();
-    for (int64_t i = 0; i < dim / 2; i++)
-        UNROLL for (int q = 0; q < some; q++)
-            sum[q] = _mm512_dpbf16_ps(sum[q], (__m512bh)keys[i], (__m512bh)broadcast(queries + q * dim + 2 * i));
-    UNROLL for (int q = 0; q < some; q++) _mm512_storeu_ps(scores + q * CHUNK, _mm512_mul_ps(sum[q], _mm512_set1_ps(scale)));
+/* Scores (some, 32 keys) of some queries (count, dim) against two blocks of 16 keys. */
+INLINE void score(const bf16 *queries, const bf16 *keys, const bf16 *next, int64_t dim, float scale, float *scores, const int some) {
+    __m512 low[QUERIES], high[QUERIES];
+    UNROLL for (int q = 0; q < some; q++) low[q] = high[q] = _mm512_setzero_ps();
+    for (int64_t i = 0; i < dim; i += 2) {
+        __m512bh first = (__m512bh)_mm512_loadu_si512(keys + i * 16), second = (__m512bh)_mm512_loadu_si512(keys + (dim + i) * 16);
+        _mm_prefetch((const char *)(next + i * 16), _MM_HINT_T0);
+        _mm_prefetch((const char *)(next + (dim + i) * 16), _MM_HINT_T0);
+        UNROLL for (int q = 0; q < some; q++) {
+            __m512bh word = (__m512bh)broadcast(queries + q * dim + i);
+            low[q] = _mm512_dpbf16_ps(low[q], first, word);
+            high[q] = _mm512_dpbf16_ps(high[q], second, word);
+        }
+    }
+    UNROLL for (int q = 0; q < some; q++) {
+        _mm512_storeu_ps(scores + q * CHUNK, _mm512_mul_ps(low[q], _mm512_set1_ps(scale)));
+        _mm512_storeu_ps(scores + q * CHUNK + 16, _mm512_mul_ps(high[q], _mm512_set1_ps(scale)));
+    }
 }
 
-/* Sums (some, dim) of values (count, dim) by the weights (some, CHUNK). */
-INLINE void weigh(const float *weights, const bf16 *values, int64_t count, int64_t dim, float *sums, const int some) {
+/* Sums (some, dim) of `count` values, rounded up to pairs, by the weights (some, CHUNK). */
+INLINE void weigh(const bf16 *weights, const bf16 *values, const bf16 *next, int64_t count, int64_t dim, float *sums, const int some) {
     for (int64_t i = 0; i < dim; i += 32) {
         __m512 low[QUERIES], high[QUERIES];
         UNROLL for (int q = 0; q < some; q++) low[q] = high[q] = _mm512_setzero_ps();
-        for (int64_t t = 0; t < count; t++) {
-            __m512 first = widen16(values + t * dim + i), second = widen16(values + t * dim + i + 16);
+        for (int64_t t = 0; t < count; t += 2) {
+            __m512bh first = (__m512bh)_mm512_loadu_si512(values + t * dim + i * 2), second = (__m512bh)_mm512_loadu_si512(values + t * dim + i * 2 + 32);
+            _mm_prefetch((const char *)(next + t * dim + i * 2), _MM_HINT_T0);
+            _mm_prefetch((const char *)(next + t * dim + i * 2 + 32), _MM_HINT_T0);
             UNROLL for (int q = 0; q < some; q++) {
-                __m512 weight = _mm512_set1_ps(weights[q * CHUNK + t]);
-                low[q] = _mm512_fmadd_ps(weight, first, low[q]);
-                high[q] = _mm512_fmadd_ps(weight, second, high[q]);
+                __m512bh two = (__m512bh)broadcast(weights + q * CHUNK + t);
+                low[q] = _mm512_dpbf16_ps(low[q], first, two);
+                high[q] = _mm512_dpbf16_ps(high[q], second, two);
             }
         }
         UNROLL for (int q = 0; q < some; q++) _mm512_storeu_ps(sums + q * dim + i, low[q]), _mm512_storeu_ps(sums + q * dim + i + 16, high[q]);
@@ -117,10 +119,11 @@ typedef struct {
 
 static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* In place: scores (CHUNK) of `visible` keys to weights relative to the largest; 0 beyond, up to `seen`. */
-INLINE softmax soften(float *scores, int64_t visible, int64_t seen) {
+/* Scores (CHUNK) of `visible` keys to weights relative to the largest; 0 beyond, up to `seen`. The total is that of the weights as
+ * they were rounded. */
+INLINE softmax soften(const float *scores, bf16 *weights, int64_t visible, int64_t seen) {
     if (visible <= 0) {
-        memset(scores, 0, seen * sizeof(float));
+        memset(weights, 0, (seen + seen % 2) * sizeof(bf16));
         return (softmax){-INFINITY, 0};
     }
     __m512 largest = _mm512_set1_ps(-INFINITY), total = _mm512_setzero_ps();
@@ -131,29 +134,26 @@ INLINE softmax soften(float *scores, int64_t visible, int64_t seen) {
     __m512 maximum = _mm512_set1_ps(_mm512_reduce_max_ps(largest));
     for (int64_t t = 0; t < seen; t += 16) {
         __mmask16 lanes = visible - t >= 16 ? 0xffff : visible <= t ? 0 : (__mmask16)((1u << (visible - t)) - 1);
-        __m512 weights = _mm512_maskz_mov_ps(lanes, exp16(_mm512_sub_ps(_mm512_loadu_ps(scores + t), maximum)));
-        total = _mm512_add_ps(total, weights);
-        _mm512_storeu_ps(scores + t, weights);
+        narrow16(weights + t, _mm512_maskz_mov_ps(lanes, exp16(_mm512_sub_ps(_mm512_loadu_ps(scores + t), maximum))));
+        total = _mm512_add_ps(total, widen16(weights + t));
     }
     return (softmax){_mm512_cvtss_f32(maximum), _mm512_reduce_add_ps(total)};
 }
 
-/* The keys and values (CHUNK, dim) of one chunk against `count` queries (count, dim). The first query's token sees `visible`
- * keys of the chunk, and every `group` queries are one token. Fills parts (count) and sums (count, dim). */
+/* The keys and values of one chunk against `count` queries (count, dim). The first query's token sees `visible` keys of the chunk,
+ * and every `group` queries are one token. Fills parts (count) and sums (count, dim). */
 static void attend_chunk(const bf16 *queries, const bf16 *keys, const bf16 *values, int64_t count, int64_t group, int64_t visible,
                          int64_t dim, float scale, softmax *parts, float *sums) {
     float scores[TILE * CHUNK];
-    __m512i transposed[LARGEST_DIM / 2];
+    bf16 weights[TILE * CHUNK];
     for (int64_t tile = 0; tile < count; tile += TILE) {
         int64_t some = least(TILE, count - tile), seen = least(CHUNK, visible + (tile + some - 1) / group);
         if (seen < 0) seen = 0; /* a tile of tokens before this chunk */
-        for (int64_t t = 0; t < seen; t += 16) {
-            for (int64_t i = 0; i < dim / 2; i += 16) transpose((const int32_t *)(keys + t * dim) + i, dim / 2, transposed + i);
-            IN_FOURS(some, score, queries + (tile + first) * dim, transposed, dim, scale, scores + first * CHUNK + t)
-        }
+        for (int64_t t = 0; t < seen; t += 32)
+            IN_FOURS(some, score, queries + (tile + first) * dim, keys + t * dim, values + t * dim, dim, scale, scores + first * CHUNK + t)
         for (int64_t q = 0; q < some; q++)
-            parts[tile + q] = soften(scores + q * CHUNK, least(CHUNK, visible + (tile + q) / group), seen);
-        IN_FOURS(some, weigh, scores + first * CHUNK, values, seen, dim, sums + (tile + first) * dim)
+            parts[tile + q] = soften(scores + q * CHUNK, weights + q * CHUNK, least(CHUNK, visible + (tile + q) / group), seen);
+        IN_FOURS(some, weigh, weights + first * CHUNK, values, keys + CHUNK * dim, seen, dim, sums + (tile + first) * dim)
     }
 }
 
@@ -172,8 +172,8 @@ INLINE void join(const softmax *parts, const float *sums, int64_t chunks, int64_
 }
 
 /* Rotary positions, keys and values into the cache, and causal attention of the new tokens over it, for a team of threads.
- * qkv (width, heads + 2 kv_heads, dim); keys, values (kv_heads, capacity, dim); q_norm, k_norm (dim) may be absent; cosines, sines
- * (width, dim) of the new positions; out (width, heads, dim). dim is a multiple of 32, the capacity one of 16. scratch holds
+ * qkv (width, heads + 2 kv_heads, dim); keys, values (kv_heads, ...) as above; q_norm, k_norm (dim) may be absent; cosines, sines
+ * (width, dim) of the new positions; out (width, heads, dim). dim and the capacity are multiples of 32. scratch holds
  * hsd_attention_bytes. */
 void hsd_attend_together(const bf16 *qkv, bf16 *keys, bf16 *values, const bf16 *q_norm, const bf16 *k_norm, const bf16 *cosines,
                          const bf16 *sines, bf16 *out, char *scratch, const shape *s) {
@@ -194,9 +194,10 @@ void hsd_attend_together(const bf16 *qkv, bf16 *keys, bf16 *values, const bf16 *
             if (head < heads) {
                 rotate(from, q_norm, cos, sin, dim, s->eps, queries + ((head / group * tokens + token) * group + head % group) * dim);
             } else {
-                int64_t place = ((head - heads) * s->capacity + start + token) * dim;
-                rotate(from, k_norm, cos, sin, dim, s->eps, keys + place);
-                memcpy(values + place, from + kv_heads * dim, dim * sizeof(bf16));
+                int64_t offset = (head - heads) * s->capacity * dim;
+                bf16 key[LARGEST_DIM];
+                rotate(from, k_norm, cos, sin, dim, s->eps, key);
+                store(key, from + kv_heads * dim, keys + offset, values + offset, start + token, token + 1 == tokens, dim);
             }
         }
 #pragma omp for schedule(static)

@@ -30,7 +30,10 @@ WIDEST_TILED = 64  # a prompt's passes are wider and the same for every hierarch
 
 
 class StaticCache:
-    """Keys and values of every layer in one block of memory; the length is a number."""
+    """Keys and values of every layer in one block of memory; the length is a number.
+
+    Compiled attention orders them within blocks of `KEY_BLOCK` tokens in its own way (attention.c).
+    """
 
     __slots__ = ("capacity", "keys", "length", "values")
 
@@ -130,12 +133,12 @@ class LeanNetwork:
 
     def adopt(self, cache: StaticCache, other: Network, other_cache: Cache) -> bool:
         """A draft made from the target may start from the target's own keys and values: any draft is lossless."""
-        if other is not self.parent:
+        if other is not self.parent or (self.program is None) != (other.program is None):  # another order within blocks
             return False
-        num_layers, length = len(self.layers), other_cache.length
-        cache.keys[:, :, :length] = other_cache.keys[:num_layers, :, :length]
-        cache.values[:, :, :length] = other_cache.values[:num_layers, :, :length]
-        cache.length = length
+        num_layers, blocks = len(self.layers), _round_up(other_cache.length)
+        cache.keys[:, :, :blocks] = other_cache.keys[:num_layers, :, :blocks]
+        cache.values[:, :, :blocks] = other_cache.values[:num_layers, :, :blocks]
+        cache.length = other_cache.length
         return True
 
     def _attend(self, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

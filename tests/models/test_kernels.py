@@ -296,14 +296,16 @@ def test_weights_are_placed_whole_and_apart():
 @pytest.mark.parametrize("dim", [32, 64, 128])
 @pytest.mark.parametrize(("heads", "kv_heads"), [(6, 2), (4, 4), (50, 1)])
 def test_attention_in_one_call_equals_float32_attention(products, heads, kv_heads, dim, norm):
-    for width, start in ((1, 0), (1, 127), (3, 126), (2, 300), (20, 250), (40, 0)):
+    for width, start in ((1, 0), (1, 127), (3, 126), (2, 300), (20, 250), (40, 0), (40, 3)):
         capacity = -(-(start + width) // 32) * 32
         keys, values = rows(kv_heads, capacity, dim, scale=2), rows(kv_heads, capacity, dim, seed=1)
-        keys[:, start + width :] = values[:, start + width :] = float("nan")  # left from a block that was rolled back
+        keys[:, start:] = values[:, start:] = float("nan")  # left from a block that was rolled back
         cos, sin, weight = rows(width, dim, seed=2), rows(width, dim, seed=3), rows(dim, seed=5)
         qkv = rows(width, (heads + 2 * kv_heads) * dim, seed=4)
+        laid_out = keys_laid_out(keys), values_laid_out(values)
         call = functools.partial(together, products.code, heads=heads, norm=weight if norm else None)
-        out = call(qkv, keys, values, cos, sin, start)
+        out = call(qkv, *laid_out, cos, sin, start)
+        keys, values = keys_read(laid_out[0]), values_read(laid_out[1])
         states = qkv.view(width, -1, dim)
         if norm:
             turned = F.rms_norm(states[:, : heads + kv_heads].float(), (dim,), weight.float(), 1e-5).bfloat16()
@@ -319,8 +321,27 @@ def test_attention_in_one_call_equals_float32_attention(products, heads, kv_head
             attn_mask=torch.ones(width, stop, dtype=torch.bool).tril(start),
         )
         torch.testing.assert_close(out.view(width, heads, dim).transpose(0, 1).float(), wanted, rtol=2 * HALF_ULP, atol=0.02)
-        one = [call(qkv[i : i + 1], keys, values, cos[i : i + 1], sin[i : i + 1], start + i) for i in range(width)]
+        one = [call(qkv[i : i + 1], *laid_out, cos[i : i + 1], sin[i : i + 1], start + i) for i in range(width)]
         assert torch.equal(torch.cat(one), out), (width, start)
+
+
+def keys_laid_out(keys: torch.Tensor) -> torch.Tensor:
+    """(kv_heads, capacity, dim) in the order of attention.c, in the same shape."""
+    return keys.unflatten(2, (-1, 2)).unflatten(1, (-1, 16)).transpose(2, 3).reshape(keys.shape)
+
+
+def keys_read(laid_out: torch.Tensor) -> torch.Tensor:
+    kv_heads, capacity, dim = laid_out.shape
+    return laid_out.view(kv_heads, capacity // 16, dim // 2, 16, 2).transpose(2, 3).reshape(laid_out.shape)
+
+
+def values_laid_out(values: torch.Tensor) -> torch.Tensor:
+    return values.unflatten(1, (-1, 2)).transpose(2, 3).reshape(values.shape)
+
+
+def values_read(laid_out: torch.Tensor) -> torch.Tensor:
+    kv_heads, capacity, dim = laid_out.shape
+    return laid_out.view(kv_heads, capacity // 2, dim, 2).transpose(2, 3).reshape(laid_out.shape)
 
 
 def together(code, qkv, keys, values, cos, sin, start, *, heads, norm) -> torch.Tensor:
@@ -340,5 +361,5 @@ def test_a_nan_key_comes_through_attention_in_one_call(products):
     qkv = rows(1, (HEADS + 2 * KV_HEADS) * DIM)
     keys, values, ones = rows(KV_HEADS, 608, DIM), rows(KV_HEADS, 608, DIM), torch.ones(1, DIM).bfloat16()
     keys[0, 30] = float("nan")
-    out = together(products.code, qkv, keys, values, ones, ones, 590, heads=HEADS, norm=None)
+    out = together(products.code, qkv, keys_laid_out(keys), values_laid_out(values), ones, ones, 590, heads=HEADS, norm=None)
     assert out[0, : HEADS // KV_HEADS * DIM].isnan().all() and out[0, HEADS // KV_HEADS * DIM :].isfinite().all()
