@@ -29,11 +29,36 @@ window.hsd = window.hsd || {};
   hsd.read = (value) => (value ? JSON.parse(value) : null); // values come as JSON text (json_html in ui/nodes.py)
   hsd.slot = (element) => element.querySelector(".hsd-slot");
 
+  // What is shown by the id of its component, so that the values of a run can be drawn without Gradio's round through every component.
+  const drawers = new Map();
+  hsd.drawn = (element, draw) => { const block = element.closest(".block"); if (block && block.id) drawers.set(block.id, draw); };
+  hsd.draw = (id, value) => { if (drawers.has(id)) drawers.get(id)(value); };
+
+  // Sets the texts in which `now` differs from `was`; false when more than texts differ, and then `dom` has to be built again.
+  function retext(dom, was, now) {
+    if (typeof was === "string" || typeof now === "string") {
+      if (typeof was !== typeof now) return false;
+      if (was !== now) dom.data = now;
+      return true;
+    }
+    if (was.length !== now.length || was[0] !== now[0] || JSON.stringify(was[1]) !== JSON.stringify(now[1])) return false;
+    return now.slice(2).every((child, i) => retext(dom.childNodes[i], was[i + 2], child));
+  }
+
   hsd.nodes = function (element, props, watch) {
     const slot = hsd.slot(element);
-    const draw = () => slot.replaceChildren(...(props.value ? [build(hsd.read(props.value))] : []));
-    draw();
-    watch("value", draw);
+    let shown = null;
+    function draw(value) {
+      const now = hsd.read(value);
+      if (!(shown && now && retext(slot.firstChild, shown, now))) slot.replaceChildren(...(now ? [build(now)] : []));
+      shown = now;
+      const block = element.closest(".block"), bar = element.closest("#bar");
+      if (block) block.toggleAttribute("data-full", Boolean(now));
+      if (bar && now && now[1]["data-state"]) bar.dataset.state = now[1]["data-state"]; // how Stop looks
+    }
+    draw(props.value);
+    hsd.drawn(element, draw);
+    watch("value", () => draw(props.value));
   };
 
   // Plots drawn while their tab was hidden have no width yet: when a tab shows, every plot in it is fitted once more.

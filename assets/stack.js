@@ -79,6 +79,8 @@
       if (index >= 0) { halt(); show(index); }
     });
     show(0);
-    watch("value", () => { halt(); data = hsd.read(props.value); show(0); });
+    const draw = (value) => { halt(); data = hsd.read(value); show(0); };
+    hsd.drawn(element, draw);
+    watch("value", () => draw(props.value));
   };
 })();

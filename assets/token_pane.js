@@ -1,5 +1,5 @@
-// The token pane: appends one span per committed token from a cumulative value, and replays a finished run on its own clock.
-// Value: first line {"run", "models", "slots"}, then one line
+// The token pane: appends one span per committed token, pulled while the run goes on, and replays a finished run on its own clock.
+// Value: first line {"run", "models", "slots", "live"}, then one line
 // [slot, outcome, round, milliseconds, text, probability] a token, the last only where it is known (ui/token_pane.py).
 (function () {
   const OUTCOMES = ["accepted", "corrected", "bonus"];
@@ -25,7 +25,6 @@
 
   function append(pane, from, to) {
     if (from === to) return;
-    const nearEnd = pane.slot.scrollHeight - pane.slot.scrollTop - pane.slot.clientHeight < 60;
     const fragment = document.createDocumentFragment();
     for (let i = from; i < to; i++) {
       const [level, outcome, , , text] = pane.records[i];
@@ -37,7 +36,7 @@
     }
     pane.slot.append(fragment);
     pane.shown = to;
-    if (nearEnd) pane.slot.scrollTop = pane.slot.scrollHeight;
+    if (pane.follow) pane.slot.scrollTop = 1e7; // to the end, without asking where that is
   }
 
   function clock(pane, seconds) {
@@ -49,28 +48,70 @@
 
   function feed(pane, value) {
     cancelAnimationFrame(pane.frame);
-    if (!value || !value.startsWith(pane.head) || !pane.head || value.length < pane.consumed) {
+    const fresh = !value || !value.startsWith(pane.head) || !pane.head;
+    if (fresh) {
       const end = value ? value.indexOf("\n") + 1 : 0;
       pane.slot.replaceChildren();
-      Object.assign(pane, { records: [], shown: 0, current: null, head: end ? value.slice(0, end) : "", consumed: end });
+      Object.assign(pane, { records: [], shown: 0, current: null, follow: true, head: end ? value.slice(0, end) : "" });
       pane.header = end ? JSON.parse(pane.head) : null;
-      pane.slot.toggleAttribute("data-on", Boolean(end));
-      if (!end) { clock(pane, 0); return; }
+      const column = pane.slot.closest("#alone-column");
+      if (column) column.toggleAttribute("data-on", Boolean(end));
     }
-    const end = value.lastIndexOf("\n") + 1;
-    for (const line of value.slice(pane.consumed, end).split("\n")) if (line) pane.records.push(JSON.parse(line));
-    pane.consumed = Math.max(pane.consumed, end);
-    if (pane.shown > pane.records.length) pane.shown = pane.slot.childElementCount;
+    take(pane, value ? value.split("\n").slice(1 + pane.records.length) : []);
+    if (pane.header && pane.header.live && fresh) pull(pane);
+  }
+
+  function take(pane, lines) {
+    cancelAnimationFrame(pane.frame);
+    for (const line of lines) if (line) pane.records.push(JSON.parse(line));
     append(pane, pane.shown, pane.records.length);
     const last = pane.records[pane.records.length - 1];
     clock(pane, last ? last[3] / 1000 : 0);
   }
 
-  hsd.tokens = function (element, props, watch) {
+  // The page asks for more when it has drawn what it has, and spends a small share of its time on drawing: this browser may be
+  // on the processor that generates.
+  const SHARE = 0.02, LEAST_MS = 80, MOST_MS = 400, PARTS_MS = 1000;
+  const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+
+  // How long `draw` and the frame that shows it keep the page busy, in milliseconds.
+  function timed(draw) {
+    const start = performance.now();
+    draw();
+    const spent = performance.now() - start;
+    return new Promise((resolve) => {
+      setTimeout(() => resolve(spent), MOST_MS); // a page that is not shown draws no frame
+      requestAnimationFrame(() => {
+        const frame = performance.now(), after = new MessageChannel();
+        after.port1.onmessage = () => resolve(spent + performance.now() - frame);
+        after.port2.postMessage(0);
+      });
+    });
+  }
+
+  async function pull(pane) {
+    const head = pane.head;
+    let parts = 0; // when the counters and the last round were drawn
+    while (pane.head === head && pane.slot.isConnected) {
+      const due = performance.now() - parts > PARTS_MS;
+      let more;
+      try { more = await pane.server.more([pane.header.run, pane.records.length, due]); } catch { await pause(1000); continue; }
+      if (pane.head !== head || more.over) return;
+      if (due) parts = performance.now();
+      const busy = await timed(() => {
+        take(pane, more.lines.split("\n"));
+        for (const [id, value] of Object.entries(more.parts)) hsd.draw(id, value);
+      });
+      await pause(Math.min(MOST_MS, Math.max(LEAST_MS, busy / SHARE)));
+    }
+  }
+
+  hsd.tokens = function (element, props, watch, server) {
     const slot = hsd.slot(element);
     const id = slot.id;
-    const pane = { id, slot, records: [], shown: 0, consumed: 0, head: "", header: null, current: null, frame: 0 };
+    const pane = { id, slot, server, records: [], shown: 0, head: "", header: null, current: null, frame: 0, follow: true };
     panes.set(id, pane);
+    slot.addEventListener("scroll", () => { pane.follow = slot.scrollHeight - slot.scrollTop - slot.clientHeight < 60; }, { passive: true });
     const at = (event) => Array.prototype.indexOf.call(slot.children, event.target.closest(".tk"));
     slot.addEventListener("mouseover", (event) => { if (event.target.closest(".tk")) detail(pane, at(event)); });
     slot.addEventListener("click", (event) => {

@@ -7,9 +7,11 @@ from typing import Any
 
 import gradio as gr
 from pydantic import BaseModel
+from starlette.middleware import Middleware
 
 from ui import palette, text
 from ui.actions import create_actions
+from ui.early import EarlyScript
 from ui.engine import Engine
 from ui.nodes import encoded, nodes, sends
 from ui.page import Ids, Page, Updates, done, status
@@ -23,6 +25,8 @@ from ui.tabs.pick import create_pick
 from ui.tabs.plan import create_plan
 
 ASSETS = Path(__file__).parent.parent / "assets"
+QUEUE_LOOK_S = 0.02  # Gradio looks into its queue a thousand times a second, which takes a twentieth of a core all the time,
+PROGRESS_LOOK_S = 1.0  # and a hundred times for progress of a kind (`gr.Progress`) that this page does not use
 SCRIPTS = ("nodes.js", "token_pane.js", "stack.js", "controls.js")
 
 
@@ -63,7 +67,10 @@ def build(engine: Engine, sample: Sample | None = None) -> gr.Blocks:
         arrive, inputs, outputs = page.load
         demo.load(arrive, inputs, outputs, show_progress="hidden", api_visibility="private")
         demo.load(None, None, None, js="() => { window.hsd.arrive(); }")
-    return demo.queue(default_concurrency_limit=16, max_size=256)
+    demo.queue(default_concurrency_limit=16, max_size=256)
+    demo._queue.sleep_when_free = QUEUE_LOOK_S
+    demo._queue.progress_update_sleep_when_free = PROGRESS_LOOK_S
+    return demo
 
 
 def _preset(component: Any, value: Any) -> None:
@@ -117,7 +124,9 @@ def theme() -> gr.themes.Base:
 def launch_options() -> dict[str, Any]:
     """What Gradio takes at launch: looks, scripts, and everything switched off that the page does not need."""
     scripts = "\n".join((ASSETS / name).read_text(encoding="utf-8") for name in SCRIPTS)
+    early = (ASSETS / "early.js").read_text(encoding="utf-8")
     return {
+        "app_kwargs": {"middleware": [Middleware(EarlyScript, script=early)]},
         "theme": theme(),
         "css": palette.css_variables() + (ASSETS / "app.css").read_text(encoding="utf-8"),
         "head": f"<script>\n{scripts}\n</script>",

@@ -32,7 +32,8 @@ def row(*cells: Node, head: bool = False, **attributes: Any) -> Node:
 def table(head: list[Node], rows: list[list[Node]], caption: str, empty: str = "") -> Node:
     """A table that scrolls sideways inside itself on a narrow screen; the caption is for screen readers."""
     body = [row(*cells) for cells in rows] or [el("tr", el("td", empty, colspan=len(head)))]
-    inner = el("table", el("caption", caption, cls="sr"), el("thead", row(*head, head=True)), el("tbody", *body))
+    wide = "wide" if len(head) >= 4 else None
+    inner = el("table", el("caption", caption, cls="sr"), el("thead", row(*head, head=True)), el("tbody", *body), cls=wide)
     return el("div", inner, cls="scroll", tabindex="0", role="region", aria_label=caption)
 
 
@@ -47,12 +48,20 @@ def swatch(slot: int) -> Node:
 
 def json_html(value: Any = None, **options: Any) -> gr.HTML:
     """A `gr.HTML` whose value is data, sent to the browser as one JSON text (see `encoded`)."""
-    return gr.HTML(value=None if value is None else json.dumps(value, ensure_ascii=False), **options)
+    shown = None if value is None else json.dumps(value, ensure_ascii=False)
+    return gr.HTML(value=shown, elem_classes=["hsd-block", *options.pop("elem_classes", ())], **options)
 
 
 def nodes(value: Node | None = None, **options: Any) -> gr.HTML:
-    """A component that shows a `Node`."""
-    return json_html(value, html_template=SLOT, js_on_load="window.hsd.nodes(element, props, watch);", apply_default_css=False, **options)
+    """A component that shows a `Node`; without one it takes no room."""
+    return json_html(
+        value,
+        html_template=SLOT,
+        js_on_load="window.hsd.nodes(element, props, watch);",
+        apply_default_css=False,
+        elem_classes=["hsd-nodes"],
+        **options,
+    )
 
 
 def encoded(updates: dict[Any, Any]) -> dict[Any, Any]:

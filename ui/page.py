@@ -22,6 +22,7 @@ from ui.nodes import Node, el, encoded, sends
 from ui.runs import RunPair
 from ui.sample import Sample
 from ui.store import Store
+from ui.watched import WatchedRuns
 
 log = logging.getLogger("hsd.ui")
 
@@ -46,6 +47,7 @@ class Page:
     sample: Sample | None
     store: Store = field(default_factory=Store)
     jobs: JobBoard = field(default_factory=JobBoard)
+    watched: WatchedRuns = field(default_factory=WatchedRuns)
     ids: gr.State = None
     hero: gr.HTML = None
     status: gr.HTML = None
@@ -143,6 +145,9 @@ class Page:
         """Updates of one run: `on_batch` gets what the worker put (progress aside); `on_done` turns its result into `job.final`."""
         told: list[str] = []
         for batch in run(job, work):
+            if not batch:  # nothing new, but Gradio notices between updates only that a visitor has left
+                yield {}
+                continue
             last = batch[-1]
             items = batch[:-1] if isinstance(last, Done | Failed) else batch
             updates = on_batch([item for item in items if not isinstance(item, Progress | Notice)])

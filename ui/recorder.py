@@ -15,12 +15,13 @@ from ui.runs import Run
 
 @dataclass(slots=True)
 class Recorder:
-    """Gathers the events of one run, with the values of the pane and the counters kept up to date."""
+    """Gathers the events of one run, with the lines of the pane and the counters kept up to date."""
 
     key: str
     models: tuple[str, ...]
     palette_models: tuple[str, ...]
-    pane: str = ""
+    live: bool = False  # the browser pulls the tokens while they are generated (ui/watched.py)
+    lines: list[str] = field(default_factory=list)
     tokens: list[TokenEvent] = field(default_factory=list)
     rounds: list[RoundEvent] = field(default_factory=list)
     notices: list[NoticeEvent] = field(default_factory=list)
@@ -28,14 +29,18 @@ class Recorder:
     counters: Counters = None
 
     def __post_init__(self) -> None:
-        self.pane = token_pane.header(self.key, self.models, self.palette_models)
         self.counters = Counters(self.models)
+
+    @property
+    def pane(self) -> str:
+        """The value of the token pane up to here."""
+        return token_pane.header(self.key, self.models, self.palette_models, self.live) + "".join(self.lines)
 
     def add(self, event: Event) -> None:
         self.counters.add(event)
         if isinstance(event, TokenEvent):
             self.tokens.append(event)
-            self.pane += token_pane.line(event, self.models)
+            self.lines.append(token_pane.line(event, self.models))
         elif isinstance(event, RoundEvent):
             self.rounds.append(event)
         elif isinstance(event, NoticeEvent):
@@ -43,7 +48,7 @@ class Recorder:
         else:
             self.end = event
             if event.tail and self.tokens:  # bytes of a character that never became complete
-                self.pane += token_pane.line(replace(self.tokens[-1], text=event.tail), self.models)
+                self.lines.append(token_pane.line(replace(self.tokens[-1], text=event.tail), self.models))
 
     def latest_round(self) -> list[RoundEvent]:
         """Events of the last complete target round."""

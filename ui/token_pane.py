@@ -1,12 +1,13 @@
 """The coloured text: a compact cumulative value for `assets/token_pane.js`, one short line a token.
 
-Each update of a run starts with the previous one, so Gradio sends only what was appended.
+While a run goes on the value is its first line only, and the browser pulls the others (ui/watched.py).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import gradio as gr
 
@@ -16,10 +17,10 @@ from ui import nodes, palette
 OUTCOMES = {"accepted": 0, "corrected": 1, "bonus": 2}
 
 
-def header(run: str, models: Sequence[str], palette_models: Sequence[str]) -> str:
-    """First line: the run, its models (smallest first) and their colour slots."""
+def header(run: str, models: Sequence[str], palette_models: Sequence[str], live: bool = False) -> str:
+    """First line: the run, its models (smallest first) and their colour slots, and whether its tokens are there to be pulled."""
     slots = [palette.slot_of(name, palette_models) for name in models]
-    return json.dumps({"run": run, "models": list(models), "slots": slots}) + "\n"
+    return json.dumps({"run": run, "models": list(models), "slots": slots} | ({"live": True} if live else {})) + "\n"
 
 
 def line(event: TokenEvent, models: Sequence[str]) -> str:
@@ -34,14 +35,19 @@ def encode(run: str, tokens: Sequence[TokenEvent], models: Sequence[str], palett
     return header(run, models, palette_models) + "".join(line(event, models) for event in tokens)
 
 
-def pane(elem_id: str, label: str, empty: str) -> gr.HTML:
-    """The pane; the element with id `elem_id` (it ends with `-pane`) holds exactly the generated text and nothing else."""
+def pane(elem_id: str, label: str, empty: str, more: Callable[..., Any]) -> gr.HTML:
+    """The pane; the element with id `elem_id` (it ends with `-pane`) holds exactly the generated text and nothing else.
+
+    `more` is what the browser calls for new tokens (ui/watched.py).
+    """
     return gr.HTML(
         value="",
         html_template=f'<div class="hsd-slot tokens" id="{elem_id}" role="region" tabindex="0" aria-label="{label}" '
         f'data-empty="{empty}"></div>',
-        js_on_load="window.hsd.tokens(element, props, watch);",
+        js_on_load="window.hsd.tokens(element, props, watch, server);",
+        server_functions=[more],
         elem_id=f"{elem_id}-box",
+        elem_classes=["hsd-block"],
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -25,11 +24,13 @@ from ui.recorder import Recorder, replayed
 from ui.runs import RunPair
 from ui.sample import PROMPT, UNPLANNED
 from ui.sidebar import Sidebar, read_sampling, read_setup
-
-SLOW_TICK_S = 0.5  # counters and the last round are read, not watched
+from ui.watched import Parts, Watched
 
 
 def create_generate(page: Page, side: Sidebar) -> None:
+    async def more(wanted: Any) -> dict[str, Any]:  # Gradio marks it, which a bound method does not allow
+        return await page.watched.more(wanted)
+
     with gr.Tab(text.GENERATE, id="generate", elem_id="tab-generate", render_children=True):
         prompt = gr.Textbox(PROMPT, label=text.PROMPT, lines=2, max_lines=12, elem_id="prompt", max_length=MAX_PROMPT_CHARACTERS)
         with gr.Row(elem_classes="inline-form"):
@@ -55,11 +56,11 @@ def create_generate(page: Page, side: Sidebar) -> None:
         with gr.Row(equal_height=False):
             with gr.Column(min_width=320):
                 gr.Markdown(text.PANE_TITLE, elem_classes="caption")
-                pane = token_pane.pane("token-pane", text.PANE_LABEL, text.PANE_EMPTY)
+                pane = token_pane.pane("token-pane", text.PANE_LABEL, text.PANE_EMPTY, more)
                 token_pane.clock("token-pane")
             with gr.Column(min_width=320, elem_id="alone-column"):  # shows once its pane has a run (assets/app.css)
                 gr.Markdown(text.ALONE_TITLE, elem_classes="caption")
-                alone_pane = token_pane.pane("alone-pane", text.ALONE_LABEL, text.ALONE_EMPTY)
+                alone_pane = token_pane.pane("alone-pane", text.ALONE_LABEL, text.ALONE_EMPTY, more)
                 token_pane.clock("alone-pane")
         gr.HTML(
             value="", html_template=f'<p id="token-detail" class="muted small" aria-live="polite">{text.DETAIL_HINT}</p>', js_on_load=None
@@ -125,9 +126,16 @@ def create_generate(page: Page, side: Sidebar) -> None:
         used = replace(setup, drafts=tuple(level.model for level in hierarchy.drafts))
         key = secrets.token_urlsafe(9)
         palette_models = colours(models, ids)
-        stacked = Recorder(key, models, palette_models)
-        alone = Recorder(key + "-alone", models[-1:], palette_models)
         plan = page.plan(ids)
+
+        def parts(recorder: Recorder) -> Parts:
+            """What the browser draws beside the text while it streams."""
+            latest = stack_trace.value(recorder.latest_round(), models, palette_models)
+            drawn = {"counters": recorder.counters.show(palette_models, page.measurement(ids)), "stack": latest}
+            return drawn | ({"generate-notices": _dropped(recorder.notices)} if recorder.notices else {})
+
+        stacked = Watched(Recorder(key, models, palette_models, live=True), parts)
+        alone = Watched(Recorder(key + "-alone", models[-1:], palette_models, live=True))
 
         def keep(pair: RunPair) -> RunPair:
             page.store.put(pair, key)
@@ -136,52 +144,19 @@ def create_generate(page: Page, side: Sidebar) -> None:
         def work() -> RunPair:
             """Generate; whatever was committed is kept under the run's id, also after a stop, a fault or a lost connection."""
             environment = plan.environment if plan and plan.hierarchy.target == setup.target else None
-            copy = Recorder(key, models, palette_models)
             try:
                 for event in page.engine.generate(used, request, job.items.put, job.should_stop):
-                    copy.add(event)
-                    job.items.put((stacked, event))
+                    stacked.put(event)
             finally:
-                pair = keep(RunPair(copy.run(request, environment)))
+                pair = keep(RunPair(stacked.gathered().run(request, environment)))
             if beside and not job.should_stop():
-                second = Recorder(key, models[-1:], palette_models)
                 only = replace(request, hierarchy=Hierarchy((Level(models[-1]),)))
                 try:
                     for event in page.engine.generate(replace(setup, drafts=()), only, job.items.put, job.should_stop):
-                        second.add(event)
-                        job.items.put((alone, event))
+                        alone.put(event)
                 finally:
-                    pair = keep(RunPair(pair.stacked, second.run(only, environment)))
+                    pair = keep(RunPair(pair.stacked, alone.gathered().run(only, environment)))
             return pair
-
-        yield {
-            notices: None,
-            legend: token_pane.legend(models, palette_models, (text.CUE_CORRECTED, text.CUE_BONUS)),
-            pane: stacked.pane,
-            alone_pane: alone.pane if beside else "",
-            counters: None,
-            stack: None,
-            page.status: _running(key),
-        }
-
-        drawn = [0.0]  # when the counters and the last round were drawn
-
-        def on_batch(items: list[Any]) -> Updates:
-            updates: Updates = {}
-            for recorder, event in items:
-                recorder.add(event)
-                if isinstance(event, NoticeEvent):
-                    updates[notices] = _dropped(stacked.notices + alone.notices)
-            if any(recorder is stacked for recorder, _ in items):
-                updates[pane] = stacked.pane
-                if time.monotonic() - drawn[0] > SLOW_TICK_S:
-                    drawn[0] = time.monotonic()
-                    updates[page.status] = _running(key)
-                    latest = stack_trace.value(stacked.latest_round(), models, palette_models)
-                    updates |= {counters: stacked.counters.show(palette_models, page.measurement(ids)), stack: latest}
-            if any(recorder is alone for recorder, _ in items):
-                updates[alone_pane] = alone.pane
-            return updates
 
         def on_done(pair: RunPair) -> Updates:
             new = replace(ids, run=key)
@@ -196,18 +171,32 @@ def create_generate(page: Page, side: Sidebar) -> None:
             pair = page.store.get(key, RunPair)
             if pair is None:
                 return {}
+            whole = stacked.gathered()
             updates: Updates = {
+                pane: whole.pane,
+                alone_pane: alone.gathered().pane if beside else "",
                 stack: stack_trace.value(pair.stacked.rounds, models, palette_models),
-                counters: stacked.counters.show(palette_models, page.measurement(ids), pair.speedup),
+                counters: whole.counters.show(palette_models, page.measurement(ids), pair.speedup),
                 page.hero: page.hero_of(new),
             }
             return updates | {notices: _notices(pair, False)}
 
         def on_failed(failed: Failed) -> Updates:
-            new = replace(ids, run=key) if stacked.tokens else ids
-            return {page.ids: new} | (finish(new) if stacked.tokens else {})
+            some = bool(stacked.gathered().tokens)
+            new = replace(ids, run=key) if some else ids
+            return {page.ids: new} | (finish(new) if some else {})
 
-        yield from page.stream(job, work, on_batch, on_done, on_failed)
+        with page.watched.shown(stacked, alone):
+            yield {
+                notices: None,
+                legend: token_pane.legend(models, palette_models, (text.CUE_CORRECTED, text.CUE_BONUS)),
+                pane: stacked.recorder.pane,
+                alone_pane: alone.recorder.pane if beside else "",
+                counters: None,
+                stack: None,
+                page.status: _running(key),
+            }
+            yield from page.stream(job, work, lambda _: {}, on_done, on_failed)
 
     inputs = [page.ids, prompt, drafts, limit, beside, system, raw, rule, *side.setup, *side.sampling]
     page.wire.append(lambda _: page.on_device(button, generate, inputs, outputs[:-1], []))
