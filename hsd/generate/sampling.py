@@ -17,6 +17,7 @@ from transformers import (
 )
 
 from hsd.errors import LevelFault
+from hsd.models import kernels
 from hsd.models.upload import upload
 from hsd.records import Sampling
 
@@ -59,6 +60,11 @@ class Transforms:
 
 def choose(scores: torch.Tensor, model: str) -> list[int]:
     """Argmax of each row of `scores` (n, vocab); one device synchronisation. Raises `LevelFault` for NaN or inf."""
+    compiled = kernels.load() if kernels.applicable(scores.device, scores.dtype) else None
+    if isinstance(compiled, kernels.Kernels):  # torch looks for a place one value at a time
+        maxima, token_ids = compiled.maxima(scores)
+        _check_finite(maxima, model)
+        return token_ids
     values, choices = scores.max(-1)
     # float32 holds every token id up to 2**24, and is the widest kind of number that Apple's GPUs know.
     maxima, token_ids = torch.stack((values.float(), choices.float())).tolist()

@@ -64,7 +64,7 @@ class BlockedLinear(_Product):
 
     def rows(self, indices: torch.Tensor) -> torch.Tensor:
         """Rows of the plain weight, (q,) int64 -> (q, in): an embedding tied to the head."""
-        return self.blocks[indices // _BLOCK, :, indices % _BLOCK].flatten(1)
+        return self.kernels.rows(indices, self.product)
 
 
 class BlockedInt8Linear(_Product):

@@ -76,6 +76,18 @@ class Kernels:
         self.code.hsd_linear(ctypes.addressof(product), x.data_ptr(), out.data_ptr(), scratch.data_ptr(), x.shape[0])
         return out
 
+    def rows(self, indices: torch.Tensor, product: Product) -> torch.Tensor:
+        """Rows of a 16 bit weight (outputs, inputs), (q,) int64 -> (q, inputs)."""
+        out = torch.empty(indices.shape[0], product.inputs, dtype=torch.bfloat16)
+        self.code.hsd_rows(ctypes.addressof(product), indices.data_ptr(), out.data_ptr(), indices.shape[0])
+        return out
+
+    def maxima(self, rows: torch.Tensor) -> tuple[list[float], list[int]]:
+        """The largest value of each row (n, count) and its first place; what is no number counts as largest."""
+        values, places = (_FLOAT * len(rows))(), (_COUNT * len(rows))()
+        self.code.hsd_maxima(rows.data_ptr(), ctypes.addressof(values), ctypes.addressof(places), *rows.shape, rows.stride(0))
+        return list(values), list(places)
+
     def add_norm(self, x: torch.Tensor, delta: torch.Tensor | None, weight: torch.Tensor, eps: float) -> torch.Tensor:
         """Add `delta` to `x` (q, hidden) in place, and return its RMS norm times `weight`, (q, hidden)."""
         out = torch.empty_like(x)
@@ -125,11 +137,13 @@ def load() -> Kernels | str:
         code = ctypes.CDLL(str(path))
     except (OSError, subprocess.SubprocessError) as error:
         return f"{compiler} could not compile the kernels ({type(error).__name__}), so that small operations run on torch, slower."
+    code.hsd_maxima.argtypes = [_POINTER] * 3 + [_COUNT] * 3
     code.hsd_add_norm.argtypes = [_POINTER] * 4 + [_COUNT] * 2 + [_FLOAT]
     code.hsd_silu_mul.argtypes = [_POINTER] * 2 + [_COUNT] * 2
     code.hsd_attend.argtypes = [_POINTER] * 6 + [_COUNT] * 6 + [_FLOAT]
     if code.hsd_has_products():
         code.hsd_linear.argtypes, code.hsd_linear.restype = [_POINTER] * 4 + [_COUNT], None
+        code.hsd_rows.argtypes = [_POINTER] * 3 + [_COUNT]
         code.hsd_product_bytes.argtypes, code.hsd_product_bytes.restype = [_COUNT] * 3, _COUNT
     code.hsd_add_norm.restype = code.hsd_silu_mul.restype = None
     return Kernels(code)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 import subprocess
 import tomllib
 from fnmatch import fnmatch
@@ -87,6 +88,22 @@ def test_a_nan_comes_through_every_operation(compiled):
     keys, values, ones = rows(KV_HEADS, 600, DIM), rows(KV_HEADS, 600, DIM), torch.ones(1, DIM).bfloat16()
     keys[0, 30] = float("nan")
     assert compiled.attend(qkv, keys, values, ones, ones, 590, HEADS)[0, : HEADS // KV_HEADS * DIM].isnan().all()
+
+
+@pytest.mark.parametrize("count", [1, 5, 1024, 1025, 49152])  # parts of 1024
+def test_maxima_are_the_first_of_the_largest(compiled, count):
+    scores = rows(7, count + 3, scale=0.02)[:, :count]  # of a wider row, as with a vocabulary that is cut
+    scores[1] = scores[1] - 5  # all negative
+    scores[2] = 0.25  # all equal
+    scores[3, count - 1] = float("inf")
+    scores[4] = float("-inf")
+    scores[5, count // 2], scores[5, count // 3] = float("inf"), float("nan")
+    scores[6, count // 2 :] = float("nan")
+    values, places = compiled.maxima(scores)
+    assert places == [*scores[:5].argmax(-1).tolist(), count // 3, count // 2]
+    assert values[:5] == scores[:5].amax(-1).tolist() and all(map(math.isnan, values[5:]))
+    negative_nan = torch.tensor([[0x3F80, 0xFFC1 - 0x10000]], dtype=torch.int16).view(torch.bfloat16)
+    assert compiled.maxima(negative_nan)[1] == [1]
 
 
 def tiny_network(kind: str = "llama", head_dim: int = 32) -> LeanNetwork:
