@@ -6,7 +6,7 @@
   hsd.picker = function (element, props, trigger, watch) {
     const slot = hsd.slot(element);
     function draw() {
-      const { rows = [], selected = [], unusable = "" } = hsd.read(props.value) || {};
+      const { rows = [], selected = [], unusable = "", waiting = "" } = hsd.read(props.value) || {};
       const focus = document.activeElement && slot.contains(document.activeElement) ? document.activeElement.dataset.name : null;
       const open = slot.querySelector("details") && slot.querySelector("details").open;
       const line = (row) => {
@@ -32,7 +32,7 @@
         return label;
       };
       const usable = rows.filter((row) => row.status !== "unusable"), rest = rows.filter((row) => row.status === "unusable");
-      slot.replaceChildren(...usable.map(line));
+      slot.replaceChildren(...(rows.length || !waiting ? usable.map(line) : [make("p", "muted small", waiting)]));
       if (rest.length) {
         const folded = make("details", "folded");
         folded.open = Boolean(open);

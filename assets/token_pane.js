@@ -39,11 +39,10 @@
     if (pane.follow) pane.slot.scrollTop = 1e7; // to the end, without asking where that is
   }
 
-  function clock(pane, seconds) {
+  function clock(pane, tokens, seconds) {
     const line = document.getElementById(pane.id + "-clock");
     if (!line) return;
-    if (!pane.shown) { line.textContent = ""; return; }
-    line.textContent = pane.shown + " tokens · " + seconds.toFixed(2) + " s · " + (pane.shown / Math.max(seconds, 1e-9)).toFixed(1) + " tokens/s";
+    line.textContent = tokens ? tokens + " tokens · " + seconds.toFixed(2) + " s · " + (tokens / Math.max(seconds, 1e-9)).toFixed(1) + " tokens/s" : "";
   }
 
   function feed(pane, value) {
@@ -64,14 +63,14 @@
   function take(pane, lines) {
     cancelAnimationFrame(pane.frame);
     for (const line of lines) if (line) pane.records.push(JSON.parse(line));
-    append(pane, pane.shown, pane.records.length);
     const last = pane.records[pane.records.length - 1];
-    clock(pane, last ? last[3] / 1000 : 0);
+    clock(pane, pane.records.length, last ? last[3] / 1000 : 0);
+    append(pane, pane.shown, pane.records.length); // last, as it lays the page out
   }
 
   // The page asks for more when it has drawn what it has, and spends a small share of its time on drawing: this browser may be
   // on the processor that generates.
-  const SHARE = 0.02, LEAST_MS = 80, MOST_MS = 400, PARTS_MS = 1000;
+  const SHARE = 0.012, LEAST_MS = 80, MOST_MS = 700, PARTS_MS = 1500;
   const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
   // How long `draw` and the frame that shows it keep the page busy, in milliseconds.
@@ -99,8 +98,8 @@
       if (pane.head !== head || more.over) return;
       if (due) parts = performance.now();
       const busy = await timed(() => {
-        take(pane, more.lines.split("\n"));
         for (const [id, value] of Object.entries(more.parts)) hsd.draw(id, value);
+        take(pane, more.lines.split("\n"));
       });
       await pause(Math.min(MOST_MS, Math.max(LEAST_MS, busy / SHARE)));
     }
@@ -144,7 +143,7 @@
         while (to < pane.records.length && pane.records[to][3] <= ms) to++;
         if (to > pane.shown) append(pane, pane.shown, to);
         const done = pane.shown === pane.records.length;
-        clock(pane, done ? pane.records[pane.records.length - 1][3] / 1000 : ms / 1000);
+        clock(pane, pane.shown, done ? pane.records[pane.records.length - 1][3] / 1000 : ms / 1000);
         running = running || !done;
       }
       if (!running) return;

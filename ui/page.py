@@ -60,6 +60,7 @@ class Page:
     outputs: list[Any] = field(default_factory=list)  # components that `shows` fill
     wire: list[Callable[[list[Any]], None]] = field(default_factory=list)  # events that need every component to exist; get all outputs
     load: tuple[Callable[..., Updates], list[Any], list[Any]] | None = None  # what fills the lists when a visitor arrives
+    after_run: tuple[Callable[..., Updates], list[Any], list[Any]] | None = None  # what a run on the device may have changed beside it
 
     def measurement(self, ids: Ids) -> Measurement | None:
         return self.store.get(ids.measurement, Measurement)
@@ -132,7 +133,10 @@ class Page:
         begun = button.click(begin, None, [self.ticket, *always, *self.run_buttons], queue=False, **quiet)
         ran = begun.then(work, [self.ticket, *inputs], [*always, *live], concurrency_id="device", concurrency_limit=1, **quiet)
         ends = list(dict.fromkeys([self.ids, self.hero, *always, *self.run_buttons, *live, *more]))
-        ran.then(end, None, ends, queue=False, **quiet)
+        ended = ran.then(end, None, ends, queue=False, **quiet)
+        if self.after_run:
+            again, inputs, outputs = self.after_run
+            ended.then(again, inputs, outputs, queue=False, **quiet)
 
     def stream(
         self,

@@ -57,7 +57,7 @@ def create_sidebar() -> Sidebar:
             js_on_load=None,
         )
         picker = json_html(
-            {"rows": [], "selected": list(DEFAULT_CANDIDATES), "added": [], "unusable": text.UNUSABLE},
+            {"rows": [], "selected": list(DEFAULT_CANDIDATES), "added": [], "unusable": text.UNUSABLE, "waiting": text.CANDIDATES_WAITING},
             html_template='<div class="hsd-slot picker" role="group" aria-labelledby="candidates-label"></div>',
             js_on_load="window.hsd.picker(element, props, trigger, watch); /* 'change' */",
             elem_id="candidates",
@@ -122,7 +122,12 @@ def picker_value(rows: Sequence[CandidateRow], ticked: Sequence[str], more: Sequ
 
 def _size(row: CandidateRow) -> tuple[str, ...]:
     size = (fmt.parameters(row.parameters) + " parameters",) if row.parameters else ()
-    return (*size, fmt.memory(row.memory_bytes)) if row.memory_bytes else (*size, "no weights of its own")
+    return (*size, memory_of(row)) if row.memory_bytes else (*size, "no weights of its own")
+
+
+def memory_of(row: CandidateRow) -> str:
+    """What the draft adds; of a copy that is not made yet only an estimate is known, and measuring tells its real size."""
+    return f"about {fmt.memory(row.memory_bytes)}" if row.kind == "derived" else fmt.memory(row.memory_bytes)
 
 
 def memory_fit(row: MemoryRow) -> Node:

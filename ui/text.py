@@ -23,6 +23,7 @@ CANDIDATES = "Candidate drafts"
 UNUSABLE = "not usable here: the reasons"
 CANDIDATE_KINDS = {"free": "free", "derived": "made from the target", "model": "model"}
 CANDIDATES_INFO = "The planner chooses among the ticked ones; measuring takes time for each."
+CANDIDATES_WAITING = "Looking which drafts this machine can run …"
 SAMPLING = "Sampling"
 TEMPERATURE, TOP_K, TOP_P, SEED = "Temperature (0 is greedy)", "Top-k (0 is off)", "Top-p (1 is off)", "Seed"
 MEMORY, MEMORY_FIT = "Memory", "Computed from the configurations before anything is loaded"

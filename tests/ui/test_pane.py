@@ -28,7 +28,7 @@ def test_2000_tokens_at_200_a_second_end_on_screen_within_a_second_of_the_engine
     while served.engine.running:
         time.sleep(0.02)
     assert seen - served.engine.ended_at < 1.0
-    assert 10 * 2 <= paints <= 10 * 13, f"{paints} updates in about ten seconds"
+    assert 10 <= paints <= 10 * 13, f"{paints} updates in about ten seconds"
     assert page.pane() == "".join(f"w{i} " for i in range(2000))
     page.finish("done")
 

@@ -164,17 +164,22 @@ def test_a_run_is_fetched_again_by_its_id_after_the_connection_broke(visit):
     assert "No result with that id" in again.finish("error")
 
 
-def test_ten_visitors_one_generating_nine_browsing(visit):
+def test_ten_visitors_one_generating_nine_browsing_at_once(visit, served):
+    """Nine pages that are open together change tabs while a run streams to the tenth, which shows every token of it."""
+    visitors = [visit() for _ in range(9)]
     runner = visit()
-    runner.generate("long", 3000)
+    runner.generate("long", 4000)
     runner.streaming()
-    visitors = []
-    for _ in range(9):
-        page = visit()
-        page.tab("generate")
-        visitors.append((page, page.pane(), runner.state()))
-    assert visitors[0][2] == "running", "the first ones browse while the run goes on"
-    assert all(shown and not shown.startswith("w0 ") for _, shown, _ in visitors), "everyone sees the sample, nobody the run of another"
+    for tab in ("generate", "plan"):
+        for page in visitors:
+            page.tab(tab)
+    shown = [page.pane() for page in visitors]
+    assert served.engine.running and runner.state() == "running", "all of them browsed while the run went on"
+    assert all(text and not text.startswith("w0 ") for text in shown), "everyone sees the sample, nobody the run of another"
+    seen = runner.page.locator("#token-pane .tk").count()
+    runner.page.wait_for_function("seen => document.querySelectorAll('#token-pane .tk').length > seen", arg=seen)
+    runner.page.click("#stop")
     runner.finish("done")
-    assert runner.page.locator("#token-pane .tk").count() == 3000
-    assert [page.errors for page in (runner, *(page for page, _, _ in visitors))] == [[]] * 10
+    count = runner.page.locator("#token-pane .tk").count()
+    assert runner.pane() == "".join(f"w{i} " for i in range(count)) and count > seen
+    assert [page.errors for page in (runner, *visitors)] == [[]] * 10

@@ -16,7 +16,7 @@ from ui.jobs import explain
 from ui.nodes import Node, el, nodes, sends, swatch, table
 from ui.page import Page, Updates, done, failure
 from ui.palette import slot_of
-from ui.sidebar import MAX_CANDIDATES, Sidebar, added, memory_fit, picker_value, read_setup, selected
+from ui.sidebar import MAX_CANDIDATES, Sidebar, added, memory_fit, memory_of, picker_value, read_setup, selected
 
 
 def create_pick(page: Page, side: Sidebar) -> None:
@@ -70,6 +70,14 @@ def create_pick(page: Page, side: Sidebar) -> None:
         return updates
 
     @sends
+    def fit(target: Any, picker: Any, device: Any, dtype: Any) -> Updates:
+        """The memory again: a run has loaded what was still to load."""
+        try:
+            return {side.memory: memory_fit(page.engine.memory(read_setup(target, picker, device, dtype)))}
+        except Exception as error:
+            return {page.status: failure(explain(error))}
+
+    @sends
     def add_model(name: str, target: Any, picker: Any, device: Any, dtype: Any) -> Updates:
         wanted = str(name or "").strip()[:300]
         if not wanted:
@@ -79,6 +87,7 @@ def create_pick(page: Page, side: Sidebar) -> None:
 
     quiet = dict(show_progress="hidden", api_visibility="private")
     page.load = (arrive, side.setup, [side.target, side.device, *shown])
+    page.after_run = (fit, side.setup, [side.memory, page.status])
     for part in (side.target, side.device, side.dtype):
         part.change(refresh, side.setup, shown, **quiet)
     side.picker.change(tick, side.setup, [side.memory, models, page.status], trigger_mode="always_last", **quiet)
@@ -98,7 +107,7 @@ def candidate_table(rows: Sequence[CandidateRow], target: str) -> Node:
         state = el("span", text.STATUS.get(row.status, row.status), cls=f"pill {row.status}")
         size = fmt.parameters(row.parameters) if row.parameters else "–"
         words = el("div", el("div", row.description), el("small", row.reason, cls="muted") if row.reason else "")
-        usable.append([label, state, size, fmt.memory(row.memory_bytes) if row.memory_bytes else "none", words])
+        usable.append([label, state, size, memory_of(row) if row.memory_bytes else "none", words])
     head: list[Node] = ["Draft", "Status", "Parameters", "Memory it adds", "What it is"]
     parts = [table(head, usable, text.PICK_CAPTION, empty=text.NO_USABLE)]
     if unusable:
