@@ -27,6 +27,7 @@ static inline bf16 narrow(float value) { /* round to nearest, ties to even; a Na
 #define HSD_VECTORS
 #include <immintrin.h>
 
+#define BLOCK 32 /* outputs whose weights lie together: two registers */
 #define UNROLL _Pragma("GCC unroll 16") /* so that arrays of vectors stay in registers */
 #define INLINE static inline __attribute__((always_inline))
 

@@ -94,6 +94,11 @@ class BlockedInt4Linear(_Product):
         blocks = _placed(pages, _int4_blocks(weight))  # (blocks, groups, 640) bytes, scales among them
         super().__init__(kernels, weight.shape, blocks, None, bias, INT4_GROUP_SIZE)
 
+    @property
+    def steps(self) -> torch.Tensor:
+        """Distances between neighbouring codes (blocks, groups, 32), float32."""
+        return self.blocks[..., 512:576].contiguous().view(torch.float16).float()
+
 
 Blocked = BlockedLinear | BlockedInt8Linear | BlockedInt4Linear
 _KINDS: dict[int, type[Blocked]] = {16: BlockedLinear, 8: BlockedInt8Linear, 4: BlockedInt4Linear}

@@ -8,7 +8,6 @@
 
 #define MAX_HEAD_DIM 256
 #define MAX_CONTEXT_BLOCK 512
-#define MAX_PART 1024
 #define PARALLEL_ABOVE 40000 /* products; less is not worth waking a second thread */
 #define SERIAL_BELOW 4000    /* values; as above */
 
@@ -56,31 +55,6 @@ void hsd_silu_rows(const bf16 *gate_up, bf16 *out, int64_t width, int64_t inner)
             float sigmoid = (g >= 0 ? 1.0f : e) / (1.0f + e);
             out[row * inner + i] = narrow(g * sigmoid * widen(up[i]));
         }
-    }
-}
-
-/* Whole numbers in the order of the values; all that is no number counts as largest. */
-static inline int32_t order(bf16 x) {
-    int32_t bits = (int16_t)x;
-    return (bits & 0x7fff) > 0x7f80 ? 0x7fff : bits ^ ((bits >> 15) & 0x7fff);
-}
-
-/* The largest value of each row of x (rows, count), `stride` apart, and its first place. */
-void hsd_maxima(const bf16 *x, float *values, int64_t *places, int64_t rows, int64_t count, int64_t stride) {
-    for (int64_t row = 0; row < rows; row++, x += stride) {
-        int32_t most = -0x8000;
-        int64_t best = 0;
-        for (int64_t first = 0; first < count; first += MAX_PART) {
-            int64_t last = first + MAX_PART < count ? first + MAX_PART : count;
-            int32_t largest = -0x8000;
-            for (int64_t i = first; i < last; i++) {
-                int32_t value = order(x[i]);
-                largest = value > largest ? value : largest;
-            }
-            if (largest > most) most = largest, best = first;
-        }
-        while (best < count && order(x[best]) != most) best++;
-        values[row] = widen(x[best]), places[row] = best;
     }
 }
 

@@ -21,7 +21,7 @@ import torch
 
 from hsd.settings import cache_dir
 
-_SOURCES = tuple(Path(__file__).with_name(name) for name in ("kernels.c", "products.c", "attention.c", "layers.c"))
+_SOURCES = tuple(Path(__file__).with_name(name) for name in ("kernels.c", "products.c", "attention.c", "layers.c", "ends.c"))
 _HEADER = Path(__file__).with_name("bf16.h")
 _COMPILERS = ("cc", "gcc", "clang")
 _FLAGS = (
@@ -74,6 +74,14 @@ class Kernels:
         out = x.new_empty(x.shape[0], product.outputs)
         scratch = torch.empty(self.code.hsd_product_bytes(*x.shape, product.group), dtype=torch.uint8)
         self.code.hsd_linear(ctypes.addressof(product), x.data_ptr(), out.data_ptr(), scratch.data_ptr(), x.shape[0])
+        return out
+
+    def shortlist(self, x: torch.Tensor, rough: Product, exact: Product, deviation: float) -> torch.Tensor:
+        """x (q, inputs) @ rough.T, (q, outputs), with the exact weight where that may be the largest of its row."""
+        out = x.new_empty(x.shape[0], rough.outputs)
+        scratch = torch.empty(self.code.hsd_product_bytes(*x.shape, rough.group), dtype=torch.uint8)
+        weights = ctypes.addressof(rough), ctypes.addressof(exact)
+        self.code.hsd_shortlist(*weights, x.data_ptr(), out.data_ptr(), scratch.data_ptr(), deviation, x.shape[0])
         return out
 
     def rows(self, indices: torch.Tensor, product: Product) -> torch.Tensor:
@@ -143,6 +151,7 @@ def load() -> Kernels | str:
     code.hsd_attend.argtypes = [_POINTER] * 6 + [_COUNT] * 6 + [_FLOAT]
     if code.hsd_has_products():
         code.hsd_linear.argtypes, code.hsd_linear.restype = [_POINTER] * 4 + [_COUNT], None
+        code.hsd_shortlist.argtypes, code.hsd_shortlist.restype = [_POINTER] * 5 + [_FLOAT, _COUNT], None
         code.hsd_rows.argtypes = [_POINTER] * 3 + [_COUNT]
         code.hsd_product_bytes.argtypes, code.hsd_product_bytes.restype = [_COUNT] * 3, _COUNT
     code.hsd_add_norm.restype = code.hsd_silu_mul.restype = None

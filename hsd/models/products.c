@@ -9,7 +9,6 @@
 
 #ifdef HSD_VECTORS
 
-#define BLOCK 32     /* outputs: two registers */
 #define INT4_GROUP 32 /* inputs that share a scale of an int4 weight, and of x beside it */
 #define INT4_BYTES 640 /* of one block and group: 512 of codes, 64 of scales, 64 of minima */
 #define AHEAD 2048 /* bytes to ask memory for in advance */
@@ -190,14 +189,6 @@ void hsd_multiply(const product *p, const bf16 *x, bf16 *out, char *scratch, int
 /* Codes, and a scale and a sum for each group; group 0 is none. */
 int64_t hsd_product_bytes(int64_t rows, int64_t inputs, int64_t group) {
     return group ? rows * (inputs + inputs / group * 2 * (int64_t)sizeof(float)) : 0;
-}
-
-/* out (rows, inputs): rows of a 16 bit weight, an embedding tied to the head. */
-void hsd_rows(const product *p, const int64_t *indices, bf16 *out, int64_t rows) {
-    for (int64_t row = 0; row < rows; row++) {
-        const bf16 *from = (const bf16 *)p->weight + indices[row] / BLOCK * BLOCK * p->inputs + indices[row] % BLOCK * 2;
-        for (int64_t i = 0; i < p->inputs; i += 2) memcpy(out + row * p->inputs + i, from + i * BLOCK, 4);
-    }
 }
 
 void hsd_linear(const product *p, const bf16 *x, bf16 *out, char *scratch, int64_t rows) {
