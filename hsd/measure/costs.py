@@ -16,6 +16,7 @@ from hsd.records import Estimate, Progress, Report, Sampling, ShouldStop
 
 NARROW = 0.02  # half width of the interval, relative to the median, beyond which more samples change nothing
 _LEAST_SAMPLES = 7
+_MEETINGS = 3  # with each width, where passes are recorded: met, recorded, replayed
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ def measure_costs(
     transforms = Transforms(sampling)
     plan = {context_tokens: tuple(widths), **{context: tuple(context_widths) for context in contexts if context != context_tokens}}
     caches = {
-        (name, context): _warm(model, token_ids, context, max(chosen))
+        (name, context): _warm(model, token_ids, context, chosen)
         for name, model in networks.items()
         if isinstance(model, Network)
         for context, chosen in plan.items()
@@ -88,12 +89,14 @@ def _is_narrow(estimate: Estimate, narrow: float) -> bool:
     return estimate.samples >= _LEAST_SAMPLES and estimate.high - estimate.low <= 2 * narrow * estimate.median
 
 
-def _warm(network: Network, token_ids: Sequence[int], context_tokens: int, widest: int) -> Cache:
+def _warm(network: Network, token_ids: Sequence[int], context_tokens: int, widths: Sequence[int]) -> Cache:
     """A cache that holds the context; each pass begins after it."""
-    cache = network.new_cache(context_tokens + widest)
+    cache = network.new_cache(context_tokens + max(widths))
     network.forward(upload(token_ids[:context_tokens], network.device), cache, 1)
-    network.forward(upload(token_ids[context_tokens : context_tokens + widest], network.device), cache, widest)
-    cache.crop(context_tokens)
+    recorded = getattr(network, "steps", None) is not None
+    for width in [width for width in widths for _ in range(_MEETINGS)] if recorded else [max(widths)]:
+        network.forward(upload(token_ids[context_tokens : context_tokens + width], network.device), cache, width)
+        cache.crop(context_tokens)
     return cache
 
 
