@@ -19,6 +19,7 @@ log = logging.getLogger("hsd.ui")
 TICK_S = 0.25  # between updates of the page: each costs a browser on this machine 30 ms of a core
 BEAT_S = 5.0  # an empty batch when nothing else was there
 GRACE_S = 120.0  # how long work goes on for a visitor whose connection broke
+DEVICE = threading.Lock()  # held while work goes on, also when its visitor has left: two runs at once would spoil each other's times
 
 
 @dataclass(slots=True)
@@ -123,9 +124,10 @@ def run(job: Job, work: Callable[[], Any]) -> Iterator[list[Any]]:
 
     def worker() -> None:
         try:
-            if job.should_stop():
-                raise Cancelled(text.STOPPED_BEFORE_START)
-            last: Done | Failed = Done(work())
+            with DEVICE:
+                if job.should_stop():
+                    raise Cancelled(text.STOPPED_BEFORE_START)
+                last: Done | Failed = Done(work())
         except BaseException as error:  # the thread is the last place where an error can still reach the visitor
             last = explain(error)
         job.ended.set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import gradio as gr
 
 from hsd.compare.record import Comparison
+from hsd.errors import Cancelled
 from hsd.measure.record import Measurement
 from hsd.plan.record import Plan
 from hsd.records import Progress
@@ -17,7 +19,7 @@ from ui import format as fmt
 from ui import text
 from ui.engine import Engine
 from ui.hero import hero
-from ui.jobs import Done, Failed, Job, JobBoard, Notice, explain, run
+from ui.jobs import DEVICE, TICK_S, Done, Failed, Job, JobBoard, Notice, explain, run
 from ui.nodes import Node, el, encoded, sends
 from ui.runs import RunPair
 from ui.sample import Sample
@@ -115,6 +117,11 @@ class Page:
             # value that is told again costs nothing and is not sent.
             told: Updates = {self.notices: None}
             try:
+                while DEVICE.locked():  # by a run whose visitor has left
+                    if job.should_stop():
+                        raise Cancelled(text.STOPPED_BEFORE_START)
+                    yield told
+                    time.sleep(TICK_S)
                 for updates in handler(job, *given):
                     told |= encoded(updates)
                     yield told
@@ -154,14 +161,13 @@ class Page:
                 continue
             last = batch[-1]
             items = batch[:-1] if isinstance(last, Done | Failed) else batch
-            updates = on_batch([item for item in items if not isinstance(item, Progress | Notice)])
+            steps = [item for item in items if isinstance(item, Progress)]
+            updates: Updates = {self.status: progress(steps[-1])} if steps else {}
+            updates |= on_batch([item for item in items if not isinstance(item, Progress | Notice)])
             new = [item.message for item in items if isinstance(item, Notice)]
             if new:
                 told += new
                 updates[self.notices] = notices(told)
-            for item in items:
-                if isinstance(item, Progress):
-                    updates[self.status] = progress(item)
             if updates:
                 yield updates
             if isinstance(last, Done):
@@ -183,7 +189,8 @@ def progress(step: Progress) -> Node:
     share = 100 * step.done / step.total if step.total else 0.0
     in_bytes = step.total >= 1 << 20  # a download
     count = f"{fmt.memory(step.done)} of {fmt.memory(step.total)}" if in_bytes else f"{step.done} of {step.total}"
-    parts = [step.phase.capitalize(), count if step.total else "", step.message]
+    told = step.message.startswith(count)
+    parts = [step.phase.capitalize(), count if step.total and not told else "", step.message]
     if step.seconds_left is not None:
         parts.append(text.LEFT.format(time=fmt.seconds(step.seconds_left)))
     bar = el(

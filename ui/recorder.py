@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from hsd.generate.events import EndEvent, Event, NoticeEvent, RoundEvent, TokenEvent
 from hsd.records import Environment
@@ -48,7 +48,7 @@ class Recorder:
         else:
             self.end = event
             if event.tail and self.tokens:  # bytes of a character that never became complete
-                self.lines.append(token_pane.line(replace(self.tokens[-1], text=event.tail), self.models))
+                self.lines.append(token_pane.line(self.tokens[-1], self.models, event.tail))
 
     def latest_round(self) -> list[RoundEvent]:
         """Events of the last complete target round."""

@@ -15,6 +15,7 @@ from hsd.generate.events import TokenEvent
 from ui import nodes, palette
 
 OUTCOMES = {"accepted": 0, "corrected": 1, "bonus": 2}
+TAIL = 3  # in place of an outcome: bytes of a character that never became complete, no token of its own
 
 
 def header(run: str, models: Sequence[str], palette_models: Sequence[str], live: bool = False) -> str:
@@ -23,9 +24,10 @@ def header(run: str, models: Sequence[str], palette_models: Sequence[str], live:
     return json.dumps({"run": run, "models": list(models), "slots": slots} | ({"live": True} if live else {})) + "\n"
 
 
-def line(event: TokenEvent, models: Sequence[str]) -> str:
+def line(event: TokenEvent, models: Sequence[str], tail: str = "") -> str:
+    """One token, or the `tail` that it leaves at the end of the text."""
     level = models.index(event.generated_by) if event.generated_by in models else len(models) - 1
-    record = [level, OUTCOMES[event.outcome], event.round, round(event.time_s * 1000, 1), event.text]
+    record = [level, TAIL if tail else OUTCOMES[event.outcome], event.round, round(event.time_s * 1000, 1), tail or event.text]
     if event.probability is not None:
         record.append(float(f"{event.probability:.3g}"))
     return json.dumps(record) + "\n"

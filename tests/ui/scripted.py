@@ -138,12 +138,13 @@ class ScriptedEngine:
         self.running += 1
         self.most_running = max(self.most_running, self.running)
         try:
-            yield from self._generate(request, should_stop)
+            yield from self._generate(request, report, should_stop)
         finally:
             self.running -= 1
 
-    def _generate(self, request: GenerateRequest, should_stop: ShouldStop) -> Iterator[Event]:
+    def _generate(self, request: GenerateRequest, report: Report, should_stop: ShouldStop) -> Iterator[Event]:
         prompt, models = request.prompt, [level.model for level in request.hierarchy.levels]
+        report(Progress("prepare draft", 1, 1, None, "quantized:int4"))
         if "broken" in prompt:
             raise RuntimeError("secret detail in /home/someone/weights.bin")
         if "fault" in prompt:
@@ -178,7 +179,8 @@ class ScriptedEngine:
             made += kept + 1
             round_ += 1
         self.ended_at = time.time()
-        yield EndEvent(reason, "".join(pieces[:made]), "", tuple(range(made)), 0.05, time.perf_counter() - start)
+        tail = "\ufffd" if "cut" in prompt else ""
+        yield EndEvent(reason, "".join(pieces[:made]) + tail, tail, tuple(range(made)), 0.05, time.perf_counter() - start)
 
     def _rounds(self, models: list[str], block: list[str], kept: int, round_: int) -> Iterator[Event]:
         draft = tuple(block[:kept]) + (("wrong",) if kept < len(block) - 1 else ())

@@ -111,6 +111,17 @@ def test_tokens_tell_where_they_came_from_by_pointer_and_by_key(visit):
     assert page.page.inner_text("#token-detail").startswith("Token 2 ")
 
 
+def test_bytes_of_a_character_that_never_became_complete_are_shown_and_are_no_token(visit):
+    page = visit()
+    page.generate("long, cut", 20)
+    page.finish("done")
+    page.page.wait_for_function("() => document.querySelector('#token-pane').textContent.endsWith('w19 \ufffd')")
+    assert page.page.inner_text("#token-pane-clock").startswith("20 tokens · ")
+    page.page.hover("#token-pane .tk >> nth=20")
+    told = page.page.inner_text("#token-detail")
+    assert told.startswith("Token 20 ") and "never became complete" in told
+
+
 def test_replay_runs_on_the_clock_of_the_run_and_ends_with_the_same_text(visit):
     page = visit()
     page.generate()

@@ -126,6 +126,30 @@ def test_two_visitors_do_not_mix_and_take_turns(visit, served):
     assert "Recorded sample" in second.page.inner_text("#hero")
 
 
+def test_the_status_line_stops_telling_of_loading_when_tokens_come(visit):
+    page = visit()
+    page.generate("long", 300)
+    page.streaming()
+    page.page.wait_for_function("() => document.querySelector('#status').innerText.startsWith('Generating · run ')", timeout=1_200)
+    page.finish("done")
+
+
+def test_a_run_whose_visitor_left_is_waited_for(visit, served):
+    first, second = visit(), visit()
+    served.engine.most_running = 0
+    first.generate("long", 400)
+    first.streaming()
+    first.page.context.close()
+    second.page.wait_for_timeout(300)
+    second.generate("echo of it")
+    assert second.state() == "waiting"
+    second.page.click("#stop")
+    assert "Stopped before it started" in second.finish("done")
+    second.generate("echo of it")
+    second.finish("done")
+    assert second.pane() == "echo of it" and served.engine.most_running == 1
+
+
 def test_stop_of_one_visitor_leaves_the_other_alone(visit):
     first, second = visit(), visit()
     first.generate("long", 400)

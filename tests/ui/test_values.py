@@ -223,6 +223,26 @@ def test_work_goes_on_for_a_while_when_its_visitor_left_then_stops(monkeypatch):
     assert ended.wait(2)
 
 
+def test_a_run_whose_visitor_left_keeps_the_device_to_itself():
+    left, after, free, order = jobs.Job(), jobs.Job(), threading.Event(), []
+
+    def first() -> None:
+        left.items.put("begun")
+        free.wait(5)
+        order.append("first")
+
+    updates = jobs.run(left, first)
+    next(updates)
+    updates.close()
+    second = threading.Thread(target=drain, args=(after, lambda: order.append("second")))
+    second.start()
+    second.join(0.1)
+    assert order == [] and jobs.DEVICE.locked()
+    free.set()
+    second.join(5)
+    assert order == ["first", "second"] and not jobs.DEVICE.locked()
+
+
 def test_a_job_stopped_while_it_waited_never_starts():
     board = jobs.JobBoard()
     job = board.open("tab")
@@ -309,6 +329,13 @@ def test_hostile_tokens_stay_data():
     run = replace(scripted_run("hostile"), hierarchy="x")
     value = token_pane.encode("r", run.tokens, run.models, run.models)
     assert [json.loads(line)[4] for line in value.splitlines()[1:]] == list(HOSTILE)
+
+
+def test_a_count_that_the_message_tells_is_told_once():
+    from ui.page import progress
+
+    words = json.dumps(progress(Progress("cost", 0, 49, 26.0, "0 of 49 costs known to 2%")), ensure_ascii=False)
+    assert "Cost · 0 of 49 costs known to 2% · 26.0 s left" in words
 
 
 def test_progress_reads_as_a_sentence_with_remaining_time():

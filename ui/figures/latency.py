@@ -8,6 +8,7 @@ import plotly.graph_objects as go
 
 from hsd.plan.record import Alternative, Plan
 from hsd.records import Hierarchy
+from ui import format as fmt
 from ui.figures.style import finish, full, name
 from ui.palette import NEUTRAL, TARGET, colour_of, transparent
 
@@ -61,7 +62,7 @@ def bars(plan: Plan) -> go.Figure:
     figure.add_vline(x=alone, line=dict(color=NEUTRAL, dash="dash", width=1.5))
     longest = max([alone, *(1e3 * one.predicted_s_per_token.high for one in shown)])
     for place, ms in enumerate(exact):  # in a column of their own, clear of intervals and of the dashed line
-        words = f"<b>{ms:.3g}</b> · {alone / ms:.2f}×"
+        words = f"<b>{fmt.significant(ms)}</b> · {fmt.times(alone / ms)}"
         figure.add_annotation(x=1.03 * longest, y=place, text=words, showarrow=False, xanchor="left", name="label")
     tall = 70 + sum(20 + 17 * max(1, len(one.hierarchy.drafts)) for one in shown)
     finish(figure, tall, bargap=0.35)

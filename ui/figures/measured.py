@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 
 from hsd.compare.record import Comparison, Sweep
+from ui import format as fmt
 from ui import text
 from ui.figures.style import finish, full
 from ui.palette import DRAFTS, NEUTRAL, TARGET, transparent
@@ -59,7 +60,13 @@ def bars(comparison: Comparison) -> go.Figure:
     for place, method in enumerate(methods):
         edge = max(method.tokens_per_s.high, method.predicted_tokens_per_s or 0)
         figure.add_annotation(
-            x=edge, y=place, text=f"<b>{method.tokens_per_s.median:.3g}</b>", showarrow=False, xanchor="left", xshift=12, name="label"
+            x=edge,
+            y=place,
+            text=f"<b>{fmt.significant(method.tokens_per_s.median)}</b>",
+            showarrow=False,
+            xanchor="left",
+            xshift=12,
+            name="label",
         )
     finish(figure, 90 + 46 * len(methods), bargap=0.4)
     figure.update_xaxes(title_text="tokens per second", range=[0, 1.3 * right])

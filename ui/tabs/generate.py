@@ -10,7 +10,7 @@ from typing import Any
 import gradio as gr
 
 from hsd.errors import BadInput
-from hsd.generate.events import NoticeEvent
+from hsd.generate.events import Event, NoticeEvent
 from hsd.records import Hierarchy, Level
 from hsd.settings import DEFAULT_MAX_NEW_TOKENS, MAX_NEW_TOKENS, MAX_PROMPT_CHARACTERS
 from ui import format as fmt
@@ -141,19 +141,23 @@ def create_generate(page: Page, side: Sidebar) -> None:
             page.store.put(pair, key)
             return pair
 
+        def watch(events: Iterator[Event], run: Watched) -> None:
+            for place, event in enumerate(events):
+                if place == 0:  # loading is over, and the status line need not tell of it any more
+                    job.items.put(event)
+                run.put(event)
+
         def work() -> RunPair:
             """Generate; whatever was committed is kept under the run's id, also after a stop, a fault or a lost connection."""
             environment = plan.environment if plan and plan.hierarchy.target == setup.target else None
             try:
-                for event in page.engine.generate(used, request, job.items.put, job.should_stop):
-                    stacked.put(event)
+                watch(page.engine.generate(used, request, job.items.put, job.should_stop), stacked)
             finally:
                 pair = keep(RunPair(stacked.gathered().run(request, environment)))
             if beside and not job.should_stop():
                 only = replace(request, hierarchy=Hierarchy((Level(models[-1]),)))
                 try:
-                    for event in page.engine.generate(replace(setup, drafts=()), only, job.items.put, job.should_stop):
-                        alone.put(event)
+                    watch(page.engine.generate(replace(setup, drafts=()), only, job.items.put, job.should_stop), alone)
                 finally:
                     pair = keep(RunPair(pair.stacked, alone.gathered().run(only, environment)))
             return pair
@@ -196,7 +200,7 @@ def create_generate(page: Page, side: Sidebar) -> None:
                 stack: None,
                 page.status: _running(key),
             }
-            yield from page.stream(job, work, lambda _: {}, on_done, on_failed)
+            yield from page.stream(job, work, lambda begun: {page.status: _running(key)} if begun else {}, on_done, on_failed)
 
     inputs = [page.ids, prompt, drafts, limit, beside, system, raw, rule, *side.setup, *side.sampling]
     page.wire.append(lambda _: page.on_device(button, generate, inputs, outputs[:-1], []))
