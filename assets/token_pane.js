@@ -51,6 +51,8 @@
   }
 
   function feed(pane, value) {
+    if (value === pane.value) return;
+    pane.value = value;
     cancelAnimationFrame(pane.frame);
     const fresh = !value || !value.startsWith(pane.head) || !pane.head;
     if (fresh) {
@@ -94,13 +96,13 @@
   }
 
   async function pull(pane) {
-    const head = pane.head;
+    const value = pane.value; // as long as it is this one; the whole run is given at its end, and an answer may come after that
     let parts = 0; // when the counters and the last round were drawn
-    while (pane.head === head && pane.slot.isConnected) {
+    while (pane.value === value && pane.slot.isConnected) {
       const due = performance.now() - parts > PARTS_MS;
       let more;
       try { more = await pane.server.more([pane.header.run, pane.records.length, due]); } catch { await pause(1000); continue; }
-      if (pane.head !== head || more.over) return;
+      if (pane.value !== value || more.over) return;
       if (due) parts = performance.now();
       const busy = await timed(() => {
         for (const [id, value] of Object.entries(more.parts)) hsd.draw(id, value);
@@ -113,7 +115,7 @@
   hsd.tokens = function (element, props, watch, server) {
     const slot = hsd.slot(element);
     const id = slot.id;
-    const pane = { id, slot, server, records: [], shown: 0, head: "", header: null, current: null, frame: 0, follow: true };
+    const pane = { id, slot, server, records: [], shown: 0, head: "", header: null, current: null, frame: 0, follow: true, value: null };
     panes.set(id, pane);
     slot.addEventListener("scroll", () => { pane.follow = slot.scrollHeight - slot.scrollTop - slot.clientHeight < 60; }, { passive: true });
     const at = (event) => Array.prototype.indexOf.call(slot.children, event.target.closest(".tk"));
@@ -129,9 +131,8 @@
       const now = pane.current ? Array.prototype.indexOf.call(slot.children, pane.current) : -1;
       detail(pane, Math.max(0, Math.min(pane.shown - 1, now + step)));
     });
-    const start = () => feed(pane, props.value);
-    start();
-    setTimeout(() => { if (!pane.frame) start(); }, 400); // the line of the clock may be mounted after the pane
+    feed(pane, props.value);
+    setTimeout(() => { if (!pane.frame) take(pane, []); }, 400); // the line of the clock may be mounted after the pane
     watch("value", () => feed(pane, props.value));
   };
 

@@ -33,6 +33,23 @@ def test_2000_tokens_at_200_a_second_end_on_screen_within_a_second_of_the_engine
     page.finish("done")
 
 
+def test_an_answer_that_comes_after_the_end_of_its_run_changes_nothing(visit):
+    page = visit()
+
+    def late(route) -> None:
+        answer = route.fetch()
+        time.sleep(0.7)
+        route.fulfill(response=answer)
+
+    page.page.route("**/component_server/**", late)
+    page.generate("long", 100)
+    page.finish("done")
+    figures = page.page.inner_text("#counters")
+    page.page.wait_for_timeout(1_500)
+    assert page.pane() == "".join(f"w{i} " for i in range(100))
+    assert page.page.inner_text("#counters") == figures
+
+
 def test_hostile_text_is_shown_as_it_is(visit):
     page = visit()
     page.generate("hostile")
