@@ -18,7 +18,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCau
 from hsd.measure.store import SOURCES
 from hsd.models import kernels
 from hsd.models.blocked import BlockedInt4Linear, BlockedInt8Linear, BlockedLinear, blocked, pages_for
-from hsd.models.fuse import lean_network, quantized_copy
+from hsd.models.fuse import early_exit_copy, lean_network, quantized_copy
 from hsd.models.lean import LeanNetwork
 from hsd.models.program import Call
 
@@ -160,6 +160,19 @@ def test_kernels_and_torch_agree_to_rounding(compiled, kind, head_dim):
     network.kernels = network.program = None
     in_torch = logits()
     assert (with_kernels - in_torch).abs().max() < 0.05 * in_torch.abs().max()
+
+
+def test_a_draft_takes_the_cache_over_where_both_order_it_alike(products):
+    network = tiny_network()
+    draft = early_exit_copy("early-exit:1", network, 1)
+    token_ids = torch.randint(256, (60,), generator=torch.Generator().manual_seed(0))
+    cache, own, taken = network.new_cache(100), draft.new_cache(100), draft.new_cache(100)
+    network.forward(token_ids[:47], cache, 1)  # within a block of 16 keys, and between the two of a pair
+    draft.forward(token_ids[:47], own, 1)
+    assert draft.adopt(taken, network, cache) and taken.length == 47
+    assert torch.equal(draft.forward(token_ids[47:], taken, 13), draft.forward(token_ids[47:], own, 13))
+    draft.program = None
+    assert not draft.adopt(draft.new_cache(100), network, cache)
 
 
 @pytest.fixture
