@@ -34,7 +34,9 @@ def test_plots_are_drawn_in_every_tab_after_a_switch(visit, theme, width):
                 arg=plot,
             )
     assert page.page.evaluate("() => document.documentElement.scrollWidth") <= width, "nothing sticks out sideways"
-    fields = "() => [...document.querySelectorAll('#tab-compare input[type=number]')].map(i => Math.round(i.getBoundingClientRect().bottom))"
+    fields = (
+        "() => [...document.querySelectorAll('#tab-compare input[type=number]')].map(i => Math.round(i.getBoundingClientRect().bottom))"
+    )
     assert len(set(page.page.evaluate(fields))) == 1, "fields of a row stand on one line also where a label takes two"
     assert page.errors == []
 
