@@ -100,9 +100,9 @@
     let parts = 0; // when the counters and the last round were drawn
     while (pane.value === value && pane.slot.isConnected) {
       const due = performance.now() - parts > PARTS_MS;
-      let more;
-      try { more = await pane.server.more([pane.header.run, pane.records.length, due]); } catch { await pause(1000); continue; }
-      if (pane.value !== value || more.over) return;
+      const more = await pane.server.more([pane.header.run, pane.records.length, due]).catch(() => null);
+      if (pane.value !== value || (more && more.over)) return;
+      if (!more) { await pause(1000); continue; } // no answer: the connection is down
       if (due) parts = performance.now();
       const busy = await timed(() => {
         for (const [id, value] of Object.entries(more.parts)) hsd.draw(id, value);

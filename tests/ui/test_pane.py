@@ -50,6 +50,18 @@ def test_an_answer_that_comes_after_the_end_of_its_run_changes_nothing(visit):
     assert page.page.inner_text("#counters") == figures
 
 
+def test_a_run_streams_on_after_its_connection_was_down(visit):
+    page = visit()
+    down = iter([True, True])
+    page.page.route("**/component_server/**", lambda route: route.abort() if next(down, False) else route.continue_())
+    page.generate("long", 1000)
+    page.page.wait_for_function("() => document.querySelector('#token-pane').textContent.startsWith('w0 w1 ')", timeout=4_000)
+    assert page.state() == "running"
+    page.page.click("#stop")
+    page.finish("done")
+    assert all(error.startswith("Failed to load resource") for error in page.errors), page.errors
+
+
 def test_hostile_text_is_shown_as_it_is(visit):
     page = visit()
     page.generate("hostile")
