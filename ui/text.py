@@ -182,7 +182,7 @@ SAMPLING_VERDICT = {True: "the target's distribution", False: "not the target's 
 SWEEP_LINE = "{count} runs, predicted against measured: median error {median}, largest {largest}. {regrets}"
 REGRET = "Planned best is {regret} slower than the best measured one ({prompts})."
 WITH_TRANSFORMERS = "Include transformers' own modes"
-COMPARE_BARS = "Measured tokens per second, median with the spread over repeats; ◆ is the prediction"
+COMPARE_BARS = "Measured tokens per second, median with the spread over repeats; ◇ is the prediction"
 COMPARE_SCATTER = "Predicted against measured time per token; on the dashed line a prediction came true"
 METHOD, MEASURED_A_TOKEN = "Method", "Measured a token"
 COMPARE_HEAD = ("Tokens/s, spread", "Predicted tokens/s", "Against target alone", "Tokens per target pass", "Same text", "Outside passes")
@@ -195,7 +195,7 @@ COMPARE_TABLE = "Methods, slowest to fastest"
 NO_COMPARISON = "Nothing compared yet. Plan first, then press “Compare”."
 NEED_PLAN = "Plan first: a comparison runs the planned hierarchy against the target alone."
 OTHER_TARGET = "The plan is for {planned}, the target picked is {picked}; measure and plan with that target."
-NEAR_TIE, DIFFERENT = "near-tie", "different"
+NEAR_TIE, DIFFERENT, MORE = "near-tie", "different", "and {count} more"
 METHODS = {
     "target": "target alone",
     "hierarchy": "planned hierarchy",

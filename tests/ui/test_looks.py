@@ -13,6 +13,18 @@ PLOTS = {
 }
 LEAST = {"heatmap": 1, "costs": 22, "hierarchy-graph": 5, "latency": 8, "stacked": 6, "compare-bars": 5, "scatter": 3}
 
+OVER_THE_BAR = """async () => {
+    document.querySelector('#tab-compare input[type=number]').scrollIntoView();
+    await new Promise(requestAnimationFrame);
+    const bar = document.querySelector('#bar').getBoundingClientRect(), found = new Set();
+    for (let x = bar.left + 4; x < bar.right - 4; x += 9)
+        for (let y = bar.top + 3; y < bar.bottom - 3; y += 5) {
+            const top = document.elementFromPoint(x, y);
+            if (top && !top.closest('#bar')) found.add(top.tagName + ' ' + top.textContent.slice(0, 20));
+        }
+    return [...found];
+}"""
+
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
@@ -38,6 +50,7 @@ def test_plots_are_drawn_in_every_tab_after_a_switch(visit, theme, width):
         "() => [...document.querySelectorAll('#tab-compare input[type=number]')].map(i => Math.round(i.getBoundingClientRect().bottom))"
     )
     assert len(set(page.page.evaluate(fields))) == 1, "fields of a row stand on one line also where a label takes two"
+    assert page.page.evaluate(OVER_THE_BAR) == [], "what is scrolled below the bar does not show through"
     assert page.errors == []
 
 

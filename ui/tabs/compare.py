@@ -24,6 +24,8 @@ from ui.sidebar import Sidebar, read_setup
 from ui.tabs.predictions import against_measured
 from ui.tabs.sweep import create_sweep
 
+TOLD = 5  # places where texts depart
+
 
 def create_compare(page: Page, side: Sidebar) -> None:
     with gr.Tab(text.COMPARE, id="compare", elem_id="tab-compare"):
@@ -137,10 +139,12 @@ def lossless_answer(report: LosslessReport) -> Node:
 
 def divergence_lines(divergences: Sequence[Divergence]) -> list[Node]:
     lines: list[Node] = []
-    for one in divergences[:5]:
+    for one in divergences[:TOLD]:
         kind = text.NEAR_TIE if one.near_tie else text.DIFFERENT
         where = f"{text.METHODS.get(one.method, one.method)}, prompt {one.prompt_id}, token {one.position + 1}"
         lines.append(el("p", f"{where}: {kind}, logit margin {one.logit_margin:.3g}", cls="small"))
+    if len(divergences) > TOLD:
+        lines.append(el("p", text.MORE.format(count=len(divergences) - TOLD), cls="small muted"))
     return lines
 
 
