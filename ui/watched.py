@@ -78,7 +78,8 @@ class WatchedRuns:
             case [str(key), int(shown), bool(with_parts)] if shown >= 0:
                 until = time.monotonic() + WAIT_S
                 while (run := self._runs.get(key)) is not None:
-                    if len(run.gathered().lines) > shown or time.monotonic() > until:
-                        return run.more(shown, with_parts)
+                    late = time.monotonic() > until  # then the parts are those of the last token, which stays the last for now
+                    if late or len(run.gathered().lines) > shown:
+                        return run.more(shown, with_parts or late)
                     await asyncio.sleep(LOOK_S)
         return {"over": True}

@@ -14,7 +14,8 @@ PLOTS = {
 LEAST = {"heatmap": 1, "costs": 22, "hierarchy-graph": 5, "latency": 8, "stacked": 6, "compare-bars": 5, "scatter": 3}
 
 OVER_THE_BAR = """async () => {
-    document.querySelector('#tab-compare input[type=number]').scrollIntoView();
+    const label = document.querySelector('#tab-compare [data-testid=block-info]');
+    scrollBy(0, label.getBoundingClientRect().top - 30);
     await new Promise(requestAnimationFrame);
     const bar = document.querySelector('#bar').getBoundingClientRect(), found = new Set();
     for (let x = bar.left + 4; x < bar.right - 4; x += 9)

@@ -1,5 +1,6 @@
 """What the page sends to the browser and keeps on the server: pane, stack trace, counters, numbers, store, jobs, sample."""
 
+import asyncio
 import json
 import threading
 import time
@@ -15,13 +16,13 @@ from hsd.generate.events import RoundEvent, TokenEvent
 from hsd.measure.record import Trace
 from hsd.records import Hierarchy, Progress, Sampling
 from ui import format as fmt
-from ui import jobs, sample, stack_trace, token_pane
+from ui import jobs, sample, stack_trace, token_pane, watched
 from ui.counters import Counters
 from ui.engine import GenerateRequest, Setup
 from ui.hero import hero
 from ui.nodes import decoded, el, encoded, json_html
 from ui.planning import Limits, check_whole, make_plan, sliders, what_if
-from ui.recorder import collect
+from ui.recorder import Recorder, collect
 from ui.sidebar import added, read_sampling, read_setup, selected
 from ui.store import Store
 from ui.tabs.kinds import kind_table
@@ -221,6 +222,19 @@ def test_work_goes_on_for_a_while_when_its_visitor_left_then_stops(monkeypatch):
     updates.close()
     assert not ended.wait(0.1)
     assert ended.wait(2)
+
+
+def test_counters_of_a_run_without_a_new_token_are_told_when_the_wait_is_over(monkeypatch):
+    monkeypatch.setattr(watched, "WAIT_S", 0.05)
+    runs, run = (
+        watched.WatchedRuns(),
+        watched.Watched(Recorder("key", ("a",), ("a",)), lambda recorder: {"counters": recorder.counters.show(("a",), None)}),
+    )
+    with runs.shown(run):
+        assert asyncio.run(runs.more(["key", 0, False])).get("parts", {}).keys() == {"counters"}
+        run.put(TokenEvent(0, "word", "a", "bonus", 0, 0.1, None))
+        assert asyncio.run(runs.more(["key", 0, False]))["parts"] == {}
+    assert asyncio.run(runs.more(["key", 0, False])) == {"over": True}
 
 
 def test_a_run_whose_visitor_left_keeps_the_device_to_itself():
