@@ -122,6 +122,8 @@ class Page:
                         raise Cancelled(text.STOPPED_BEFORE_START)
                     yield told
                     time.sleep(TICK_S)
+                told |= encoded({self.status: status("running", text.STARTING)})
+                yield told
                 for updates in handler(job, *given):
                     told |= encoded(updates)
                     yield told

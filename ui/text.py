@@ -7,6 +7,7 @@ PICK, MEASURE, PLAN, GENERATE, COMPARE, EXPORT = "1 Pick", "2 Measure", "3 Plan"
 
 UNEXPECTED = "Something unexpected went wrong here ({kind}); the details are in the server's log. The page goes on working; try again."
 STOPPED_BEFORE_START = "Stopped before it started."
+STARTING = "Starting …"
 WAITING = "Waiting for the device: one run at a time uses it, yours comes next in line."
 READY = "Ready."
 STOPPING = "Stopping…"
@@ -179,6 +180,7 @@ SWEEP_HELP = "Predicts and measures about 24 hierarchies on two kinds of prompts
 LOSSLESS_LINE = "{cases} greedy cases: {equal} equal, {near} near-ties, {different} different."
 SAMPLING_LINE = "{hierarchy}: χ² = {chi:.1f} with {degrees} degrees of freedom over {samples} samples, p = {p:.3f}: {verdict}."
 SAMPLING_VERDICT = {True: "the target's distribution", False: "not the target's distribution"}
+SWEEP_STOPPED = "Stopped before the sweep was complete; nothing was kept."
 SWEEP_LINE = "{count} runs, predicted against measured: median error {median}, largest {largest}. {regrets}"
 REGRET = "Planned best is {regret} slower than the best measured one ({prompts})."
 WITH_TRANSFORMERS = "Include transformers' own modes"

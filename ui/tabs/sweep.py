@@ -13,7 +13,7 @@ from ui import format as fmt
 from ui import text
 from ui.engine import CompareRequest, Setup
 from ui.figures.measured import swept
-from ui.jobs import Job
+from ui.jobs import Failed, Job
 from ui.nodes import Node, el, nodes
 from ui.page import Ids, Page, Updates, done
 from ui.tabs.predictions import sweep_errors
@@ -33,9 +33,12 @@ def create_sweep(page: Page, request_of: Callable[..., tuple[Setup, CompareReque
         def on_done(found: Sweep) -> Updates:
             return {answer: sweep_answer(found), picture: gr.Plot(swept(found), visible=True), page.status: done(sweep_line(found))}
 
+        def on_failed(failed: Failed) -> Updates:  # the measurement within the sweep would tell of itself
+            return {page.status: done(text.SWEEP_STOPPED)} if failed.cancelled else {}
+
         yield {answer: None}
         work = partial(page.engine.sweep, setup, request, job.items.put, job.notify, job.should_stop)
-        yield from page.stream(job, work, lambda _: {}, on_done)
+        yield from page.stream(job, work, lambda _: {}, on_done, on_failed)
 
     page.wire.append(lambda _: page.on_device(button, run_sweep, [page.ids, *inputs], [answer], [picture]))
 
