@@ -47,6 +47,7 @@ def test_a_page_at_rest_asks_for_no_frames(counted):
 def test_streaming_takes_little_of_the_browser(counted, served):
     counted.generate("long", 1200)
     counted.streaming()
+    counted.page.wait_for_timeout(1000)  # the status line tells once that loading is over
     cost = spent(counted, 3.0)
     assert served.engine.running, "measured while the run went on"
     assert cost["requestAnimationFrame"] < 20 and cost["structuredClone"] < 50, cost
