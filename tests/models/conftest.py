@@ -3,5 +3,24 @@
 import sys
 from pathlib import Path
 
+import pytest
+
+from hsd.models import kernels
+
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "generate"), str(HERE.parent.parent)]
+
+
+@pytest.fixture(scope="module")
+def compiled() -> kernels.Kernels:
+    found = kernels.load()
+    if isinstance(found, str):
+        pytest.skip(found)
+    return found
+
+
+@pytest.fixture(scope="module")
+def products(compiled) -> kernels.Kernels:
+    if not compiled.has_products:
+        pytest.skip("this processor has no AVX-512 BF16 and VNNI")
+    return compiled

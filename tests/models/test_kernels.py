@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import functools
 import math
 import subprocess
 import tomllib
@@ -13,29 +11,15 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
+from tensors import HALF_ULP, rows
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from hsd.measure.store import SOURCES
 from hsd.models import kernels
-from hsd.models.blocked import BlockedInt4Linear, BlockedInt8Linear, BlockedLinear, blocked, pages_for
 from hsd.models.fuse import early_exit_copy, lean_network, quantized_copy
 from hsd.models.lean import LeanNetwork
-from hsd.models.program import Call
 
 HEADS, KV_HEADS, DIM = 6, 2, 64
-HALF_ULP = 2**-8  # relative rounding of bfloat16
-
-
-@pytest.fixture(scope="module")
-def compiled() -> kernels.Kernels:
-    found = kernels.load()
-    if isinstance(found, str):
-        pytest.skip(found)
-    return found
-
-
-def rows(*shape: int, seed: int = 0, scale: float = 1.0) -> torch.Tensor:
-    return (torch.randn(*shape, generator=torch.Generator().manual_seed(seed)) * scale).bfloat16()
 
 
 def test_norm_adds_in_place_and_scales(compiled):
@@ -218,178 +202,3 @@ def test_what_the_compiler_reads_ships_with_the_package_and_counts_for_kept_meas
     globs = settings["tool"]["setuptools"]["package-data"]["hsd.models"]
     assert all(any(fnmatch(name, glob) for glob in globs) for name in sources)
     assert all(any(fnmatch(name, glob) for glob in SOURCES) for name in sources)
-
-
-@pytest.fixture(scope="module")
-def products(compiled) -> kernels.Kernels:
-    if not compiled.has_products:
-        pytest.skip("this processor has no AVX-512 BF16 and VNNI")
-    return compiled
-
-
-SHAPES = [(64, 64), (96, 192), (33, 96), (7, 32), (130, 1536)]  # (outputs, inputs), whole blocks and rests
-ROWS = [1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 64, 100]
-
-
-@pytest.mark.parametrize("placed", [False, True])
-@pytest.mark.parametrize("with_bias", [False, True])
-@pytest.mark.parametrize("shape", SHAPES)
-def test_the_product_is_right_and_the_same_for_any_number_of_rows(products, shape, with_bias, placed):
-    outputs, inputs = shape
-    x, weight = rows(max(ROWS), inputs), rows(outputs, inputs, seed=1)
-    bias = rows(outputs, seed=2) if with_bias else None
-    linear = BlockedLinear(products, weight, bias, pages_for([(weight.shape, 16)]) if placed else None)
-    single = torch.cat([linear(x[i : i + 1]) for i in range(max(ROWS))])
-    wanted = F.linear(x.float(), weight.float(), None if bias is None else bias.float())
-    torch.testing.assert_close(single.float(), wanted, rtol=HALF_ULP, atol=2e-3 * inputs**0.5)
-    for count in ROWS:
-        assert torch.equal(linear(x[:count]), single[:count]), count
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_a_blocked_weight_gives_back_its_rows(products, shape):
-    weight = rows(*shape)
-    linear = BlockedLinear(products, weight, None, None)
-    assert torch.equal(linear.weight, weight)
-    picked = torch.tensor([0, shape[0] - 1, shape[0] // 2, 0])
-    assert torch.equal(linear.rows(picked), weight[picked])
-
-
-def in_groups(x: torch.Tensor, group: int) -> torch.Tensor:
-    return x.float().view(len(x), -1, group)
-
-
-def rounded(x: torch.Tensor, group: int) -> torch.Tensor:
-    """What x rounded to int8 in groups stands for."""
-    scales = in_groups(x, group).abs().amax(-1, keepdim=True) / 127
-    return ((in_groups(x, group) / scales).round() * scales).view_as(x)
-
-
-def weight_of(linear: BlockedInt8Linear | BlockedInt4Linear, weight: torch.Tensor) -> torch.Tensor:
-    """What the rounded weight stands for, computed apart from its layout."""
-    if linear.bits == 8:
-        scales = weight.float().abs().amax(-1, keepdim=True) / 127
-        return (weight.float() / scales).round() * scales
-    groups = in_groups(weight, 32)
-    least = groups.amin(-1, keepdim=True)
-    scales = ((groups.amax(-1, keepdim=True) - least) / 15).half().float()
-    least = least.half().float()
-    return (((groups - least) / scales).round().clamp(0, 15) * scales + least).view_as(weight)
-
-
-@pytest.mark.parametrize(("bits", "within"), [(8, 0.02), (4, 0.15)])
-@pytest.mark.parametrize("shape", [(64, 64), (33, 192), (96, 1536), (40, 96)])
-def test_a_rounded_product_is_what_its_codes_say(products, bits, within, shape):
-    outputs, inputs = shape
-    x, weight, bias = rows(13, inputs), rows(outputs, inputs, seed=1), rows(outputs, seed=2)
-    linear = blocked(weight, bias, bits, None)
-    assert linear.bits == bits and linear.shape == (outputs, inputs)
-    out = linear(x)
-    size = F.linear(x.float(), weight.float()).pow(2).mean().sqrt()
-    exact = F.linear(x.float(), weight.float(), bias.float())
-    assert (out.float() - exact).pow(2).mean().sqrt() < within * size
-    # Against the very codes it multiplies only bfloat16's rounding is left, and a code that falls on a half.
-    said = F.linear(rounded(x, linear.product.group), weight_of(linear, weight), bias.float())
-    assert (out.float() - said).pow(2).mean().sqrt() < 0.003 * size
-    single = torch.cat([linear(x[i : i + 1]) for i in range(13)])
-    for count in (1, 3, 4, 6, 8, 13):
-        assert torch.equal(linear(x[:count]), single[:count]), count
-
-
-@pytest.mark.parametrize("bits", [8, 4])
-def test_a_rounded_product_lets_a_nan_through_and_takes_a_row_of_zeros(products, bits):
-    linear = blocked(rows(32, 192, seed=1), None, bits, None)
-    x = rows(4, 192)
-    x[0] = 0
-    x[2, 100] = float("nan")
-    x[3, 7] = float("inf")
-    out = linear(x)
-    assert torch.equal(out[0], torch.zeros(32).bfloat16())
-    assert out[1].isfinite().all() and out[2].isnan().all() and not out[3].isfinite().any()
-
-
-def test_widths_that_do_not_fill_a_group_are_left_to_others(products):
-    assert blocked(rows(32, 48), None, 4, None) is None and blocked(rows(32, 24), None, 8, None) is None
-    assert blocked(rows(32, 48).float(), None, 8, None) is None
-
-
-def test_weights_are_placed_whole_and_apart():
-    pages = kernels.LargePages(4 * (1000 + 64))
-    tensors = [rows(count, seed=count) for count in (7, 500, 300)]
-    placed = [pages.place(tensor) for tensor in tensors]
-    assert all(torch.equal(a, b) for a, b in zip(placed, tensors, strict=True))
-    assert len({tensor.untyped_storage().data_ptr() for tensor in placed}) == 1
-    assert placed[0].data_ptr() % (1 << 21) == 0 and all(tensor.data_ptr() % 64 == 0 for tensor in placed)
-
-
-@pytest.mark.parametrize("norm", [False, True])
-@pytest.mark.parametrize("dim", [32, 64, 128])
-@pytest.mark.parametrize(("heads", "kv_heads"), [(6, 2), (4, 4), (50, 1)])
-def test_attention_in_one_call_equals_float32_attention(products, heads, kv_heads, dim, norm):
-    for width, start in ((1, 0), (1, 127), (3, 126), (2, 300), (20, 250), (40, 0), (40, 3)):
-        capacity = -(-(start + width) // 32) * 32
-        keys, values = rows(kv_heads, capacity, dim, scale=2), rows(kv_heads, capacity, dim, seed=1)
-        keys[:, start:] = values[:, start:] = float("nan")  # left from a block that was rolled back
-        cos, sin, weight = rows(width, dim, seed=2), rows(width, dim, seed=3), rows(dim, seed=5)
-        qkv = rows(width, (heads + 2 * kv_heads) * dim, seed=4)
-        laid_out = keys_laid_out(keys), values_laid_out(values)
-        call = functools.partial(together, products.code, heads=heads, norm=weight if norm else None)
-        out = call(qkv, *laid_out, cos, sin, start)
-        keys, values = keys_read(laid_out[0]), values_read(laid_out[1])
-        states = qkv.view(width, -1, dim)
-        if norm:
-            turned = F.rms_norm(states[:, : heads + kv_heads].float(), (dim,), weight.float(), 1e-5).bfloat16()
-            states = torch.cat([turned, states[:, heads + kv_heads :]], dim=1)
-        rotated = (states.float() * cos.float()[:, None] + states.float().roll(dim // 2, -1) * sin.float()[:, None]).bfloat16()
-        stop, group = start + width, heads // kv_heads
-        torch.testing.assert_close(keys[:, start:stop], rotated[:, heads : heads + kv_heads].transpose(0, 1), rtol=2 * HALF_ULP, atol=0.02)
-        assert torch.equal(values[:, start:stop], states[:, heads + kv_heads :].transpose(0, 1))
-        wanted = F.scaled_dot_product_attention(
-            rotated[:, :heads].transpose(0, 1).float(),
-            keys[:, :stop].repeat_interleave(group, 0).float(),
-            values[:, :stop].repeat_interleave(group, 0).float(),
-            attn_mask=torch.ones(width, stop, dtype=torch.bool).tril(start),
-        )
-        torch.testing.assert_close(out.view(width, heads, dim).transpose(0, 1).float(), wanted, rtol=2 * HALF_ULP, atol=0.02)
-        one = [call(qkv[i : i + 1], *laid_out, cos[i : i + 1], sin[i : i + 1], start + i) for i in range(width)]
-        assert torch.equal(torch.cat(one), out), (width, start)
-
-
-def keys_laid_out(keys: torch.Tensor) -> torch.Tensor:
-    """(kv_heads, capacity, dim) in the order of attention.c, in the same shape."""
-    return keys.unflatten(2, (-1, 2)).unflatten(1, (-1, 16)).transpose(2, 3).reshape(keys.shape)
-
-
-def keys_read(laid_out: torch.Tensor) -> torch.Tensor:
-    kv_heads, capacity, dim = laid_out.shape
-    return laid_out.view(kv_heads, capacity // 16, dim // 2, 16, 2).transpose(2, 3).reshape(laid_out.shape)
-
-
-def values_laid_out(values: torch.Tensor) -> torch.Tensor:
-    return values.unflatten(1, (-1, 2)).transpose(2, 3).reshape(values.shape)
-
-
-def values_read(laid_out: torch.Tensor) -> torch.Tensor:
-    kv_heads, capacity, dim = laid_out.shape
-    return laid_out.view(kv_heads, capacity // 2, dim, 2).transpose(2, 3).reshape(laid_out.shape)
-
-
-def together(code, qkv, keys, values, cos, sin, start, *, heads, norm) -> torch.Tensor:
-    kv_heads, capacity, dim = keys.shape
-    out = torch.empty(len(qkv), heads * dim, dtype=torch.bfloat16)
-    run, scratch_bytes = code.hsd_attention, code.hsd_attention_bytes
-    run.argtypes, run.restype = [ctypes.c_void_p] * 10, None
-    scratch_bytes.argtypes, scratch_bytes.restype = [ctypes.c_void_p], ctypes.c_int64
-    shape = Call(len(qkv), start, capacity, heads, kv_heads, dim, 0, 0, 0, 1e-5, dim**-0.5)
-    scratch = torch.empty(scratch_bytes(ctypes.addressof(shape)), dtype=torch.uint8)
-    tensors = [tensor if tensor is None else tensor.data_ptr() for tensor in (qkv, keys, values, norm, norm, cos, sin, out, scratch)]
-    run(*tensors, ctypes.addressof(shape))
-    return out
-
-
-def test_a_nan_key_comes_through_attention_in_one_call(products):
-    qkv = rows(1, (HEADS + 2 * KV_HEADS) * DIM)
-    keys, values, ones = rows(KV_HEADS, 608, DIM), rows(KV_HEADS, 608, DIM), torch.ones(1, DIM).bfloat16()
-    keys[0, 30] = float("nan")
-    out = together(products.code, qkv, keys_laid_out(keys), values_laid_out(values), ones, ones, 590, heads=HEADS, norm=None)
-    assert out[0, : HEADS // KV_HEADS * DIM].isnan().all() and out[0, HEADS // KV_HEADS * DIM :].isfinite().all()

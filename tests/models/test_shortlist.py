@@ -5,24 +5,18 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
+from tensors import rows
 
-from hsd.models.blocked import BlockedInt4Linear, BlockedLinear, streaming_kernels
+from hsd.models.blocked import BlockedInt4Linear, BlockedLinear
 from hsd.models.linear import DenseLinear
 from hsd.models.shortlist import ShortlistHead, serves_as_shortlist
 
 VOCAB, HIDDEN = 3000, 96  # three parts of 1024 scores, the last one short
 
 
-def rows(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).bfloat16()
-
-
 @pytest.fixture(scope="module", params=[False, True], ids=["plain", "with bias"])
-def exact(request) -> BlockedLinear:
-    compiled = streaming_kernels(torch.device("cpu"), torch.bfloat16)
-    if compiled is None:
-        pytest.skip("this processor has no AVX-512 BF16 and VNNI")
-    return BlockedLinear(compiled, rows(VOCAB, HIDDEN, seed=1), rows(VOCAB, seed=2) if request.param else None, None)
+def exact(request, products) -> BlockedLinear:
+    return BlockedLinear(products, rows(VOCAB, HIDDEN, seed=1), rows(VOCAB, seed=2) if request.param else None, None)
 
 
 def test_the_most_likely_token_is_the_exact_heads_and_the_tail_the_rough_ones(exact):

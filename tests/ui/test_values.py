@@ -1,10 +1,7 @@
-"""What the page sends to the browser and keeps on the server: pane, stack trace, counters, numbers, store, jobs, sample."""
+"""What the page sends to the browser and keeps on the server: pane, stack trace, counters, numbers, store, sample."""
 
-import asyncio
 import json
-import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -12,18 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted import DRAFTS, HOSTILE, STAMP, STORY, TARGET, ScriptedEngine, make_measurement, make_sample
 
-from hsd.errors import BadInput, Cancelled
+from hsd.errors import BadInput
 from hsd.generate.events import RoundEvent, TokenEvent
 from hsd.measure.record import Trace
 from hsd.records import Hierarchy, Progress, Sampling
 from ui import format as fmt
-from ui import jobs, sample, stack_trace, token_pane, watched
+from ui import sample, stack_trace, token_pane
 from ui.counters import Counters
 from ui.engine import GenerateRequest, Setup
 from ui.hero import hero
 from ui.nodes import decoded, el, encoded, json_html
 from ui.planning import Limits, check_whole, make_plan, sliders, what_if
-from ui.recorder import Recorder, collect
+from ui.recorder import collect
 from ui.sidebar import added, read_sampling, read_setup, selected
 from ui.store import Store
 from ui.tabs.kinds import kind_table
@@ -173,115 +170,6 @@ def test_store_is_bounded_keeps_what_is_used_and_gives_a_result_only_as_its_kind
     assert store.get(second, str) is None and store.get(first, str) == "one" and store.get(third, str) == "three"
     assert store.get(first, int) is None and store.get("nonsense", str) is None and store.get(None, str) is None
     assert len({store.put(i) for i in range(100)}) == 100
-
-
-def drain(job: jobs.Job, work) -> list:
-    return [item for batch in jobs.run(job, work) for item in batch]
-
-
-def test_a_job_hands_on_everything_in_order_in_few_batches():
-    job = jobs.Job()
-
-    def work() -> str:
-        for i in range(500):
-            job.items.put(i)
-            time.sleep(0.001)
-        return "result"
-
-    batches = list(jobs.run(job, work))
-    assert [item for batch in batches for item in batch] == [*range(500), jobs.Done("result")]
-    assert len(batches) < 15
-
-
-def test_errors_of_a_job_are_sentences_without_inner_details(caplog):
-    def broken():
-        raise RuntimeError("/secret/path")
-
-    def mistaken():
-        raise BadInput("Give a number.")
-
-    def cancelled():
-        raise Cancelled("Stopped.")
-
-    assert "/secret" not in drain(jobs.Job(), broken)[-1].message and "/secret/path" in caplog.text
-    assert drain(jobs.Job(), mistaken)[-1] == jobs.Failed("Give a number.", False)
-    assert drain(jobs.Job(), cancelled)[-1] == jobs.Failed("Stopped.", True)
-
-
-def test_work_goes_on_for_a_while_when_its_visitor_left_then_stops(monkeypatch):
-    monkeypatch.setattr(jobs, "GRACE_S", 0.2)
-    job, ended = jobs.Job(), threading.Event()
-
-    def work() -> None:
-        while not job.should_stop():
-            job.items.put(0)
-            time.sleep(0.01)
-        ended.set()
-
-    updates = jobs.run(job, work)
-    next(updates)
-    updates.close()
-    assert not ended.wait(0.1)
-    assert ended.wait(2)
-
-
-def pulled(runs: watched.WatchedRuns, *wanted) -> dict:
-    """The answer to a pull, from a thread of its own: in this one the loop of an earlier test's browser may run."""
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(asyncio.run, runs.more(list(wanted))).result()
-
-
-def test_counters_of_a_run_without_a_new_token_are_told_when_the_wait_is_over(monkeypatch):
-    monkeypatch.setattr(watched, "WAIT_S", 0.05)
-    runs, run = (
-        watched.WatchedRuns(),
-        watched.Watched(Recorder("key", ("a",), ("a",)), lambda recorder: {"counters": recorder.counters.show(("a",), None)}),
-    )
-    with runs.shown(run):
-        assert pulled(runs, "key", 0, False).get("parts", {}).keys() == {"counters"}
-        run.put(TokenEvent(0, "word", "a", "bonus", 0, 0.1, None))
-        assert pulled(runs, "key", 0, False)["parts"] == {}
-    assert pulled(runs, "key", 0, False) == {"over": True}
-
-
-def test_a_run_whose_visitor_left_keeps_the_device_to_itself():
-    left, after, free, order = jobs.Job(), jobs.Job(), threading.Event(), []
-
-    def first() -> None:
-        left.items.put("begun")
-        free.wait(5)
-        order.append("first")
-
-    updates = jobs.run(left, first)
-    next(updates)
-    updates.close()
-    second = threading.Thread(target=drain, args=(after, lambda: order.append("second")))
-    second.start()
-    second.join(0.1)
-    assert order == [] and jobs.DEVICE.locked()
-    free.set()
-    second.join(5)
-    assert order == ["first", "second"] and not jobs.DEVICE.locked()
-
-
-def test_a_job_stopped_while_it_waited_never_starts():
-    board = jobs.JobBoard()
-    job = board.open("tab")
-    assert board.stop("tab") == "waiting" and board.stop("another tab") is None
-    assert board.stop("tab") is None and board.start("tab", job.ticket) is None, "it is over"
-    assert drain(job, lambda: pytest.fail("must not run"))[-1].cancelled
-
-
-def test_the_turn_of_an_old_click_does_not_start_a_later_one():
-    board = jobs.JobBoard()
-    old = board.open("tab")
-    board.stop("tab")
-    new = board.open("tab")
-    assert board.start("tab", old.ticket) is None and board.start("another tab", new.ticket) is None
-    assert board.start("tab", new.ticket) is new and board.start("tab", new.ticket) is None
-    assert board.close("tab") is None and board.stop("tab") == "running", "it still runs"
-    new.ended.set()
-    assert board.stop("tab") is None and board.close("tab") is new and board.close("tab") is None
 
 
 def test_recorded_sample_survives_a_file_and_a_broken_file_is_no_sample(tmp_path):
