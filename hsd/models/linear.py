@@ -11,7 +11,7 @@ from hsd.errors import DeviceUnsupported
 from hsd.settings import INT4_GROUP_SIZE
 
 _LEAST_ROWS = 4
-HEAD_BITS = 8  # the fewest that a quantized copy's head keeps
+HEAD_BITS = 8  # the fewest that a quantized head keeps, but for one that is exact where it matters (shortlist.py)
 
 Linear = Callable[[torch.Tensor], torch.Tensor]
 
