@@ -146,7 +146,7 @@ def test_of_several_processes_the_first_speaks_and_writes(as_rank, capsys, tmp_p
 
 def in_two_processes(folder: Path, *words: str) -> subprocess.CompletedProcess:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *words]
-    environment = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "PYTHONFAULTHANDLER": "1"}
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=170)
 
 
@@ -192,6 +192,7 @@ with Registry().lease(sys.argv[1], ["early-exit:1"], device="cpu", dtype="float3
     else:
         raise SystemExit("texts that differ were not noticed")
 ranks.leave()
+ranks.exit(0)
 """
 
 

@@ -101,6 +101,16 @@ class Visit:
         self.page.wait_for_selector(wanted)
         return self.status()
 
+    def fill(self, field: str, words: str) -> None:
+        """Fill a field, again where it does not hold: one that was put on the page this instant may not listen yet."""
+        for _ in range(5):
+            self.page.fill(field, words)
+            self.page.keyboard.press("Tab")
+            self.page.wait_for_timeout(100)
+            if self.page.input_value(field) == words:
+                return
+        raise AssertionError(f"{field} does not keep what is filled in")
+
     def start(self, button: str) -> None:
         """Press a main action, or another button of the tab that shows."""
         self.page.click(f"#{button}")
