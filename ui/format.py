@@ -49,11 +49,11 @@ def percent(share: float) -> str:
 def memory(size_bytes: int | None) -> str:
     if size_bytes is None:
         return "–"
-    if size_bytes < 1 << 20:
-        return f"{size_bytes / 1024:.0f} KiB"
-    if size_bytes < 1 << 30:
-        return f"{size_bytes / (1 << 20):.0f} MiB"
-    return f"{size_bytes / (1 << 30):.1f} GiB"
+    if size_bytes < 1e6:
+        return f"{size_bytes / 1e3:.0f} kB"
+    if size_bytes < 1e9:
+        return f"{size_bytes / 1e6:.0f} MB"
+    return f"{size_bytes / 1e9:.1f} GB"
 
 
 def parameters(count: int | None) -> str:

@@ -26,7 +26,7 @@ from ui.engine import (
 )
 
 if TYPE_CHECKING:
-    from hsd.pick.registry import ModelSet
+    from hsd.pick.model_set import ModelSet
 
 OWN_METHODS = ("target", "best-single", "hierarchy")  # without transformers' own modes
 
@@ -181,6 +181,8 @@ def _models(setup: Setup, report: Report, notify: Notify, should_stop: ShouldSto
         for notice in (*models.notices, *_without_kernels(models.environment)):
             notify(notice)
         yield models
+        for notice in models.fallbacks:
+            notify(notice)
 
 
 def _without_kernels(environment: Environment) -> tuple[str, ...]:

@@ -189,7 +189,7 @@ def status(state: str, message: str, *more: Node, role: str | None = None) -> No
 
 def progress(step: Progress) -> Node:
     share = 100 * step.done / step.total if step.total else 0.0
-    in_bytes = step.total >= 1 << 20  # a download
+    in_bytes = step.total >= 1e6  # a download
     count = f"{fmt.memory(step.done)} of {fmt.memory(step.total)}" if in_bytes else f"{step.done} of {step.total}"
     told = step.message.startswith(count)
     parts = [step.phase.capitalize(), count if step.total and not told else "", step.message]

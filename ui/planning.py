@@ -27,14 +27,14 @@ class Limits:
     memory_limit_bytes: int | None = None
 
 
-def read_limits(depth: Any, threshold: Any, memory_gib: Any) -> Limits:
+def read_limits(depth: Any, threshold: Any, memory_gb: Any) -> Limits:
     """Limits out of number fields; raises `BadInput` that names the field."""
-    if not isinstance(memory_gib, int | float) or memory_gib < 0:
-        raise BadInput("The memory limit is empty or negative; give a number of GiB, 0 for none.")
+    if not isinstance(memory_gb, int | float) or memory_gb < 0:
+        raise BadInput("The memory limit is empty or negative; give a number of GB, 0 for none.")
     return Limits(
         check_whole(depth, text.MAX_DEPTH, 1, MAX_DEPTH),
         check_whole(threshold, text.MAX_THRESHOLD, 1, MAX_THRESHOLD),
-        int(memory_gib * (1 << 30)) if memory_gib else None,
+        int(memory_gb * 1e9) if memory_gb else None,
     )
 
 

@@ -13,7 +13,7 @@ from transformers.generation.streamers import BaseStreamer
 
 from hsd.errors import BadInput
 from hsd.pick.load import load
-from hsd.pick.registry import ModelSet
+from hsd.pick.model_set import ModelSet
 from hsd.records import Sampling, ShouldStop
 
 BASELINES = ("transformers", "transformers-prompt-lookup", "transformers-assistant")

@@ -17,7 +17,7 @@ from hsd.generate.rule import Rule, verify_tokens
 from hsd.generate.sampling import Transforms
 from hsd.measure.prompts import PromptSet
 from hsd.models.network import Network
-from hsd.pick.registry import ModelSet
+from hsd.pick.model_set import ModelSet
 from hsd.plan.record import Plan
 from hsd.records import GREEDY, Hierarchy, Level, Progress, Report, Sampling, ShouldStop
 

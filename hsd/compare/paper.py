@@ -14,7 +14,7 @@ from typing import Any
 from hsd.compare.record import Comparison
 from hsd.compare.run import compare
 from hsd.measure.prompts import PromptSet
-from hsd.pick.registry import ModelSet
+from hsd.pick.model_set import ModelSet
 from hsd.plan.calculator import typed_measurement
 from hsd.plan.planner import predict
 from hsd.plan.record import Plan

@@ -16,7 +16,7 @@ from hsd.generate.prompt import encode_prompt
 from hsd.measure.intervals import median_estimate
 from hsd.measure.prompts import Prompt, PromptSet
 from hsd.models.causal import CausalNetwork
-from hsd.pick.registry import ModelSet
+from hsd.pick.model_set import ModelSet
 from hsd.plan.record import Plan, Prediction
 from hsd.records import Hierarchy, Level, Progress, Report, ShouldStop
 

@@ -16,7 +16,7 @@ from hsd.measure.intervals import median_estimate
 from hsd.measure.prompts import PromptSet
 from hsd.measure.record import Measurement
 from hsd.models.network import Network
-from hsd.pick.registry import ModelSet
+from hsd.pick.model_set import ModelSet
 from hsd.plan.planner import Predictor, plan_with
 from hsd.plan.record import Alternative, Plan
 from hsd.records import Estimate, Hierarchy, Level, Progress, Report, Sampling, ShouldStop

@@ -8,7 +8,7 @@ from typing import Any
 from hsd.errors import LevelFault
 from hsd.generate.collect import Generation, collect
 from hsd.generate.engine import generate
-from hsd.pick.registry import ModelSet
+from hsd.pick.model_set import ModelSet
 from hsd.records import Hierarchy
 
 

@@ -22,7 +22,7 @@ from hsd.generate.rule import Rule, stack_rows, verify_greedily, verify_tokens
 from hsd.generate.sampling import Transforms, check_finite, choose, probabilities_and_maxima
 from hsd.generate.text import TextStream, TokenTexts
 from hsd.models.upload import upload
-from hsd.pick.registry import ModelSet
+from hsd.pick.model_set import ModelSet
 from hsd.records import GREEDY, Hierarchy, Sampling, ShouldStop
 from hsd.settings import DEFAULT_MAX_NEW_TOKENS
 

@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         "acceptance_by_position": {str(start): _json(rates) for start, rates in acceptance_by_position(measurement.traces).items()},
     }
     write_json(args.out, data)
-    notices = list(models.notices)
+    notices = [*models.notices, *models.fallbacks]
     if kept:
         notices.append(f"Kept from {measurement.environment.time}; measure again with --again.")
     return data | {"notices": notices}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 import torch
 
@@ -65,7 +66,9 @@ def measure_costs(
     }
     samples: dict[tuple[str, int, int], list[float]] = {}  # (model, context, width)
     started = time.perf_counter()
-    while not should_stop():
+    for sweep in count(1):
+        if should_stop():
+            break
         for context, chosen in plan.items():
             for width in chosen:
                 for name in (name for name, at in caches if at == context):
@@ -80,7 +83,9 @@ def measure_costs(
         estimates = [median_estimate(values) for (_, context, _), values in samples.items() if context == context_tokens]
         known = sum(_is_narrow(estimate, narrow) for estimate in estimates)
         left = max(0.0, budget_s - spent) if budget_s < float("inf") else None
-        report(Progress("cost", known, len(estimates), left, f"{known} of {len(estimates)} costs known to {narrow:.0%}"))
+        report(
+            Progress("cost", known, len(estimates), left, f"{known} of {len(estimates)} costs known to {narrow:.0%}, each timed {sweep}×")
+        )
         if spent > budget_s or known == len(estimates):
             break
     found = Costs({name: {} for name in networks}, {})

@@ -17,7 +17,7 @@ from hsd.errors import LevelFault
 from hsd.generate.engine import generate
 from hsd.generate.events import EndEvent, Event, RoundEvent
 from hsd.measure.costs import Costs
-from hsd.pick.registry import ModelSet
+from hsd.pick.model_set import ModelSet
 from hsd.records import Estimate, Hierarchy, Sampling
 
 _THRESHOLD = 4  # of the drafts rehearsed

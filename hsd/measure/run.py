@@ -18,7 +18,7 @@ from hsd.measure.prompts import Prompt, PromptSet
 from hsd.measure.record import Measurement, Trace
 from hsd.measure.rehearsal import Overheads, Rehearsal
 from hsd.models.network import Network
-from hsd.pick.registry import ModelSet
+from hsd.pick.model_set import ModelSet
 from hsd.records import GREEDY, Estimate, Hierarchy, Level, Progress, Report, Sampling, ShouldStop
 
 

@@ -15,7 +15,7 @@ from hsd.errors import HsdError
 from hsd.measure.prompts import PromptSet
 from hsd.measure.record import Measurement, PromptSetInfo
 from hsd.measure.run import measure
-from hsd.pick.registry import ModelSet
+from hsd.pick.model_set import ModelSet
 from hsd.pick.revision import revision
 from hsd.records import GREEDY, Environment, Report, Sampling, ShouldStop
 from hsd.settings import data_dir

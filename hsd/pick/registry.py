@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 import torch
-from transformers import PreTrainedTokenizerBase
 
 from hsd import ranks
 from hsd.errors import Cancelled, HsdError, IncompatibleModel, ModelUnavailable
@@ -24,25 +23,12 @@ from hsd.pick.facts import facts_of
 from hsd.pick.failures import explain
 from hsd.pick.load import Loaded, load, load_tokenizer
 from hsd.pick.memory import Footprint, derived_bytes, footprint, free_bytes, gb, usable_bytes
+from hsd.pick.model_set import ModelSet
 from hsd.pick.placement import Placement, may_spread
 from hsd.pick.source import find_source, prepare
 from hsd.records import Environment, Progress, Report, ShouldStop
 
 _POLL_S = 0.2
-
-
-@dataclass(frozen=True, slots=True)
-class ModelSet:
-    """What one run works with; valid inside its lease."""
-
-    target: str
-    networks: Mapping[str, Network | Proposer]  # drafts in the order asked for, then the target
-    own_weights: tuple[str, ...]  # the names of those that are not derived from the target
-    tokenizer: PreTrainedTokenizerBase
-    environment: Environment
-    notices: tuple[str, ...]  # drafts that were left out, and why
-    eos_token_ids: frozenset[int]
-    memory_bytes: Mapping[str, int]  # what each network adds to those before it
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from hsd.measure import run as measure_run
 from hsd.measure.prompts import Prompt, PromptSet
 from hsd.measure.run import Effort
 from hsd.models.network import Network
-from hsd.pick.registry import ModelSet
+from hsd.pick.model_set import ModelSet
 from hsd.records import GREEDY, Environment, Estimate, Hierarchy
 
 DRAFTS = ("prompt-lookup", "early-exit:1", "far", "near")

@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 from hsd.generate.collect import Generation, collect
 from hsd.generate.engine import generate
 from hsd.generate.trace import broken_identities
-from hsd.pick.registry import ModelSet
+from hsd.pick.model_set import ModelSet
 from hsd.records import Hierarchy
 
 

@@ -19,7 +19,7 @@ from hsd.generate import rule as rules
 from hsd.generate.engine import generate
 from hsd.generate.events import RoundEvent
 from hsd.generate.rule import Rule
-from hsd.pick.registry import ModelSet
+from hsd.pick.model_set import ModelSet
 from hsd.records import Hierarchy, Sampling
 
 Law = dict[tuple[int, ...], float]

@@ -14,7 +14,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, PreTrai
 
 from hsd.models.build import build_network, derive, is_derived
 from hsd.models.network import Network, Proposer
-from hsd.pick.registry import ModelSet
+from hsd.pick.model_set import ModelSet
 from hsd.records import Environment
 
 LETTERS = string.ascii_lowercase + string.ascii_uppercase + string.digits + ". "  # 64 tokens, one character each

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -37,6 +38,14 @@ def test_a_lease_holds_drafts_in_order_and_the_target_last(make_model):
         assert models.memory_bytes[target] > models.memory_bytes[draft] > 0
         logits = models.networks[draft].forward(torch.tensor([3, 4]), models.networks[draft].new_cache(8), 1)
         assert logits.shape == (1, 64)
+
+
+def test_a_model_set_tells_why_its_passes_are_no_longer_recorded(make_model):
+    with Registry().lease(make_model("target"), ["prompt-lookup", "early-exit:1"], **FLOAT32) as models:
+        assert models.fallbacks == ()
+        models.networks["early-exit:1"].steps = SimpleNamespace(problem="No graphs.")
+        models.networks[models.target].steps = SimpleNamespace(problem="")
+        assert models.fallbacks == ("No graphs.",)
 
 
 def test_two_sessions_share_the_weights_of_one_load(make_model, loads):

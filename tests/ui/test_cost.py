@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from conftest import Visit
+from visits import Visit
 
 pytestmark = pytest.mark.browser
 

@@ -11,7 +11,7 @@ from scripted import ScriptedEngine, make_sample
 
 @pytest.fixture(scope="module")
 def page():
-    from conftest import Served
+    from visits import Served
 
     server = Served(ScriptedEngine(), make_sample())
     yield server

@@ -10,15 +10,19 @@ import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from visits import Served, Visit
 
 from hsd.generate.collect import Generation, collect
 from hsd.generate.engine import generate
 from hsd.generate.prompt import encode_prompt
 from hsd.measure import run as measuring
 from hsd.pick import source
+from hsd.pick.model_set import ModelSet
 from hsd.pick.registry import REGISTRY
-from hsd.records import Hierarchy
+from hsd.records import GREEDY, Hierarchy
 from hsd.settings import cache_dir
+from ui.engine import MeasureRequest, Setup
+from ui.live import LiveEngine
 
 pytestmark = pytest.mark.browser
 
@@ -41,10 +45,6 @@ def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def live(browser, own_home) -> Iterator[Callable]:
     """A visitor of a page over the real engine."""
-    from conftest import Served, Visit
-
-    from ui.live import LiveEngine
-
     server = Served(LiveEngine())
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     yield Visit(context.new_page(), server.url)
@@ -158,6 +158,15 @@ def test_a_local_model_is_measured_planned_and_its_text_is_the_librarys(live, ti
     page.page.check("#again input")
     assert page.measure().startswith("Measured")
     assert page.errors == []
+
+
+def test_passes_that_are_no_longer_recorded_are_told_when_a_measurement_ends(own_home, tiny_target, monkeypatch):
+    monkeypatch.setattr(measuring, "QUICK", replace(measuring.QUICK, prompts=1, max_new_tokens=4, cost_budget_s=0.0, widths=(1, 2)))
+    monkeypatch.setattr(ModelSet, "fallbacks", ("No graphs.",))
+    told: list[str] = []
+    request = MeasureRequest(GREEDY, thorough=False, prompts=PROMPTS, again=True)
+    LiveEngine().measure(Setup(tiny_target, ()), request, lambda _: None, told.append, lambda _: None, lambda: False)
+    assert told[-1] == "No graphs."
 
 
 @pytest.mark.weights

@@ -151,8 +151,8 @@ def test_counters_keep_the_identities_of_the_run():
         (fmt.times(2.4), "2.40×"),
         (fmt.percent(0.98), "98 %"),
         (fmt.percent(0.034), "3.4 %"),
-        (fmt.memory(269 << 20), "269 MiB"),
-        (fmt.memory(3 << 30), "3.0 GiB"),
+        (fmt.memory(269_000_000), "269 MB"),
+        (fmt.memory(3_000_000_000), "3.0 GB"),
         (fmt.significant(1234.5), "1\u2009234"),
         (fmt.significant(0), "0"),
         (fmt.parameters(134_515_008), "135 M"),
@@ -250,5 +250,5 @@ def test_a_count_that_the_message_tells_is_told_once():
 def test_progress_reads_as_a_sentence_with_remaining_time():
     from ui.page import progress
 
-    words = json.dumps(progress(Progress("fetch model", 1 << 20, 9 << 20, 75.0)), ensure_ascii=False)
-    assert "Fetch model · 1 MiB of 9 MiB · 75.0 s left" in words and '"aria-valuenow": "11"' in words
+    words = json.dumps(progress(Progress("fetch model", 1_000_000, 9_000_000, 75.0)), ensure_ascii=False)
+    assert "Fetch model · 1 MB of 9 MB · 75.0 s left" in words and '"aria-valuenow": "11"' in words
