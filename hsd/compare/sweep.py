@@ -72,10 +72,11 @@ def sweep(
             replace(first, cost_budget_s=float("inf"), widths=_widths(effort.widths, widest)),
             sampling=plan.sampling,
             report=lambda progress: None,
-            should_stop=lambda runs=runs: runs.complete,
+            should_stop=lambda runs=runs: runs.complete or should_stop(),
             between=runs.go_on,
             narrow=0.0,
         )
+        _raise_if(not runs.complete)
         predictor = Predictor.prepare(run.with_passes(measurement, passes), _WIDEST)
         ranked_by = predictor.ranked_by
         points += [_point(predictor.predict(hierarchy), kind, runs.seconds_per_token(hierarchy)) for hierarchy in hierarchies]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
 
 import torch
 
@@ -57,24 +56,24 @@ def measure_costs(
     transforms = Transforms(sampling)
     target = list(networks)[-1]
     plan = {context_tokens: tuple(widths), **{context: tuple(context_widths) for context in contexts if context != context_tokens}}
-    caches = {
-        (name, context): _warm(model, token_ids, context, chosen)
-        for name, model in networks.items()
-        if isinstance(model, Network)
-        for context, chosen in plan.items()
-        if chosen
-    }
+    models = {name: model for name, model in networks.items() if isinstance(model, Network)}
+    turns = [(name, context, width) for context, chosen in plan.items() for width in chosen for name in models]
     samples: dict[tuple[str, int, int], list[float]] = {}  # (model, context, width)
-    started = time.perf_counter()
-    for sweep in count(1):
+    caches: dict[tuple[str, int], Cache] = {}
+    for name, context in dict.fromkeys((name, context) for name, context, _ in turns):
         if should_stop():
-            break
-        for context, chosen in plan.items():
-            for width in chosen:
-                for name in (name for name, at in caches if at == context):
-                    row = 1 if name == target else _ROW
-                    passes = [_time_pass(networks[name], caches[name, context], token_ids, context, width, transforms) for _ in range(row)]
-                    samples.setdefault((name, context, width), []).append(sum(passes) / row)
+            return _costs(networks, samples, context_tokens)
+        caches[name, context] = _warm(models[name], token_ids, context, plan[context])
+    started = time.perf_counter()
+    sweep = 0
+    while True:
+        sweep += 1
+        for name, context, width in turns:
+            if should_stop():
+                return _costs(networks, samples, context_tokens)
+            row = 1 if name == target else _ROW
+            passes = [_time_pass(models[name], caches[name, context], token_ids, context, width, transforms) for _ in range(row)]
+            samples.setdefault((name, context, width), []).append(sum(passes) / row)
         for name, model in networks.items():
             if not isinstance(model, Network):
                 samples.setdefault((name, context_tokens, 0), []).extend(_time_calls(model, token_ids))
@@ -87,7 +86,10 @@ def measure_costs(
             Progress("cost", known, len(estimates), left, f"{known} of {len(estimates)} costs known to {narrow:.0%}, each timed {sweep}×")
         )
         if spent > budget_s or known == len(estimates):
-            break
+            return _costs(networks, samples, context_tokens)
+
+
+def _costs(networks: Iterable[str], samples: Mapping[tuple[str, int, int], Sequence[float]], context_tokens: int) -> Costs:
     found = Costs({name: {} for name in networks}, {})
     for (name, context, width), values in samples.items():
         rows = found.by_width if context == context_tokens else found.by_context.setdefault(name, {})

@@ -224,6 +224,8 @@ def test_stopping_keeps_what_is_there(clock):
     network = FakeNetwork("target", clock, lambda width: 0.01 * len(log), log)
     found = run({"target": network}, widths=(1, 4), should_stop=lambda: len(log) >= 2 + 3 * 2)
     assert {width: estimate.samples for width, estimate in found["target"].items()} == {1: 3, 4: 3}
+    found = run({"target": network}, widths=(1, 4), should_stop=lambda: len(log) % 8 == 5)
+    assert {width: estimate.samples for width, estimate in found["target"].items()} == {1: 2, 4: 1}, "not only between sweeps"
     assert run({"target": network}, should_stop=lambda: True) == {"target": {}}
 
 

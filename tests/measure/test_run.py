@@ -159,26 +159,21 @@ def test_the_same_seed_gives_the_same_acceptance(models, prompts):
     assert [trace.accept["far"]["target"] for trace in first.traces] != [trace.accept["far"]["target"] for trace in other.traces]
 
 
-class StopAfter:
-    """Asks to stop at the nth question."""
-
-    def __init__(self, questions):
-        self.left = questions
-
-    def __call__(self):
-        self.left -= 1
-        return self.left < 0
-
-
 def test_stopped_before_anything_was_measured(models, prompts):
     with pytest.raises(Cancelled, match="nothing was kept"):
         measure(models, prompts, should_stop=lambda: True)
 
 
 def test_stopped_while_the_first_text_is_written(models, prompts):
-    partial = []
+    partial, phases = [], []
     with pytest.raises(Cancelled, match="before the first prompt was complete"):
-        measure(models, prompts, should_stop=StopAfter(5), on_partial=partial.append)
+        measure(
+            models,
+            prompts,
+            report=lambda progress: phases.append(progress.phase),
+            should_stop=lambda: "acceptance" in phases,
+            on_partial=partial.append,
+        )
     assert partial == []
 
 
