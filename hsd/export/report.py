@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from hsd.compare.record import Comparison
+from hsd.compare.record import Comparison, MethodResult
 from hsd.export.numbers import digits, milliseconds
 from hsd.measure.record import Measurement
 from hsd.plan.record import Alternative, Plan
@@ -55,17 +55,17 @@ def build_report(plan: Plan, measurement: Measurement | None = None, comparison:
     """Predictions are labelled as predictions, measured figures carry device, dtype, settings, spread and count."""
     sections = [_plan_section(plan)]
     sections += [_measurement_section(measurement)] if measurement else []
-    sections += [_comparison_section(comparison)] if comparison else []
+    sections += [_comparison_section(comparison, plan)] if comparison else []
     sections.append(_environment_section(plan.environment))
     return Report("Hierarchical speculative decoding: report", _answer(plan, comparison), tuple(sections))
 
 
 def _answer(plan: Plan, comparison: Comparison | None) -> str:
     parts = [f"{plan.hierarchy}: predicted {plan.predicted_speedup:.2f} times as fast as the target alone"]
-    if comparison:
-        by_name = {method.name: method for method in comparison.methods}
-        ours, alone = by_name.get("hierarchy"), by_name.get("target")
-        if ours and alone and alone.tokens_per_s.median > 0:
+    by_name = {method.name: method for method in comparison.methods} if comparison else {}
+    ours, alone = by_name.get("hierarchy"), by_name.get("target")
+    if comparison and ours and _ran_plan(ours, plan):  # a run of another hierarchy says nothing about this one
+        if alone and alone.tokens_per_s.median > 0:
             parts.append(
                 f"measured {ours.tokens_per_s.median / alone.tokens_per_s.median:.2f} times (medians of {ours.tokens_per_s.samples} runs)"
             )
@@ -73,6 +73,10 @@ def _answer(plan: Plan, comparison: Comparison | None) -> str:
         parts.append(f"output identical to the target: {verdict}")
     parts.append(f"{plan.environment.label()}, {plan.sampling.label()}")
     return " · ".join(parts)
+
+
+def _ran_plan(method: MethodResult, plan: Plan) -> bool:
+    return method.name == "hierarchy" and method.hierarchy == str(plan.hierarchy)
 
 
 def _plan_section(plan: Plan) -> Section:
@@ -157,7 +161,7 @@ def _measurement_section(measurement: Measurement) -> Section:
     )
 
 
-def _comparison_section(comparison: Comparison) -> Section:
+def _comparison_section(comparison: Comparison, plan: Plan) -> Section:
     rows = tuple(
         (
             method.name,
@@ -172,7 +176,7 @@ def _comparison_section(comparison: Comparison) -> Section:
     )
     header = ("method", "hierarchy", "tokens a second, measured", "runs", "predicted", "tokens a target pass", "identical text")
     bars = tuple(
-        Bar(method.name, method.tokens_per_s.median, method.tokens_per_s.low, method.tokens_per_s.high, method.name == "hierarchy")
+        Bar(method.name, method.tokens_per_s.median, method.tokens_per_s.low, method.tokens_per_s.high, _ran_plan(method, plan))
         for method in comparison.methods
     )
     differences = tuple(
@@ -185,7 +189,12 @@ def _comparison_section(comparison: Comparison) -> Section:
         f"Measured on {comparison.environment.label()}, {comparison.environment.time}, {comparison.sampling.label()}: "
         f"{comparison.prompts} prompts, at most {comparison.max_new_tokens} new tokens, {comparison.repeats} repeats, prefill excluded."
     )
-    return Section("Comparison", (text, *differences), (Bars("Speed, measured", "tokens/s", bars), Table("Methods", header, rows)))
+    others = tuple(
+        f"The hierarchy that ran here is {method.hierarchy}, not that of the plan above; its figures say nothing about that plan."
+        for method in comparison.methods
+        if method.name == "hierarchy" and not _ran_plan(method, plan)
+    )
+    return Section("Comparison", (text, *others, *differences), (Bars("Speed, measured", "tokens/s", bars), Table("Methods", header, rows)))
 
 
 def _environment_section(environment: Environment) -> Section:

@@ -74,11 +74,15 @@ def measurement():
 
 @pytest.fixture
 def comparison():
-    def method(name, rate, predicted):
-        return MethodResult(name, "prompt-lookup@3,owner/big", Estimate(rate, rate * 0.95, rate * 1.05, 5), predicted, 2.5, True, 0.03)
+    def method(name, rate, predicted, levels=""):
+        return MethodResult(name, levels, Estimate(rate, rate * 0.95, rate * 1.05, 5), predicted, 2.5, True, 0.03)
 
     return Comparison(
-        methods=(method("target", 33.0, 33.3), method("hierarchy", 90.0, 100.0), method("transformers", 25.0, None)),
+        methods=(
+            method("target", 33.0, 33.3, TARGET),
+            method("hierarchy", 90.0, 100.0, f"prompt-lookup@3,quantized:int4@8,{TARGET}"),
+            method("transformers", 25.0, None),
+        ),
         identical=True,
         divergences=(Divergence("transformers", "chat-1", 17, 0.0078, True),),
         repeats=5,

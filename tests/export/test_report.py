@@ -14,6 +14,7 @@ from hsd.export.comparison import read_comparison
 from hsd.export.exporter import export
 from hsd.export.markdown import literal
 from hsd.export.numbers import digits
+from hsd.export.report import Bars, build_report
 
 HOSTILE = "<img src=x onerror=alert(1)>|`${x}`{{y}}\"'&amp;\n# heading [a](javascript:b)"
 
@@ -58,6 +59,14 @@ def test_the_report_names_prediction_measurement_device_and_verdict(plan, measur
 def test_without_measurement_and_comparison_nothing_measured_is_claimed(plan):
     text = " ".join(read(export("report", plan)).text)
     assert "All figures here are predictions" in text and "Measured on" not in text and "identical" not in text
+
+
+def test_the_headline_takes_nothing_from_a_comparison_of_another_hierarchy(make_plan, comparison):
+    report = build_report(make_plan((10, ("quantized:int4", 4))), comparison=comparison)
+    assert "predicted 3.00 times" in report.answer and "measured" not in report.answer and "identical" not in report.answer
+    (section,) = (section for section in report.sections if section.title == "Comparison")
+    assert any("ran here is prompt-lookup@3,quantized:int4@8,owner/big, not that of the plan" in text for text in section.paragraphs)
+    assert not any(bar.emphasis for block in section.blocks if isinstance(block, Bars) for bar in block.bars)
 
 
 def test_bars_are_as_long_as_their_figures_and_the_plan_stands_out(plan):
