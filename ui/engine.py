@@ -13,7 +13,7 @@ from hsd.compare.record import Comparison, LosslessReport, Sweep
 from hsd.generate.events import Event
 from hsd.measure.record import Measurement
 from hsd.plan.record import Plan
-from hsd.records import Hierarchy, Report, Sampling, ShouldStop
+from hsd.records import Environment, Hierarchy, Report, Sampling, ShouldStop
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,16 @@ class Engine(Protocol):
         """The measurement, and whether it is one that was kept from earlier."""
         ...
 
-    def generate(self, setup: Setup, request: GenerateRequest, report: Report, should_stop: ShouldStop) -> Iterator[Event]: ...
+    def generate(
+        self,
+        setup: Setup,
+        request: GenerateRequest,
+        report: Report,
+        should_stop: ShouldStop,
+        on_environment: Callable[[Environment], None],
+    ) -> Iterator[Event]:
+        """The events of one run; `on_environment` is told where it runs before the first of them."""
+        ...
 
     def compare(self, setup: Setup, request: CompareRequest, report: Report, notify: Notify, should_stop: ShouldStop) -> Comparison: ...
 

@@ -90,7 +90,14 @@ class LiveEngine:
                 on_partial=on_partial,
             )
 
-    def generate(self, setup: Setup, request: GenerateRequest, report: Report, should_stop: ShouldStop) -> Iterator[Event]:
+    def generate(
+        self,
+        setup: Setup,
+        request: GenerateRequest,
+        report: Report,
+        should_stop: ShouldStop,
+        on_environment: Callable[[Environment], None],
+    ) -> Iterator[Event]:
         from hsd.generate.engine import generate
         from hsd.generate.prompt import encode_prompt
         from hsd.generate.rule import RULES
@@ -98,6 +105,7 @@ class LiveEngine:
         if request.rule not in RULES:
             raise BadInput(f"The verification rule must be one of {', '.join(RULES)}.")
         with _models(setup, report, lambda _: None, should_stop) as models:
+            on_environment(models.environment)
             hierarchy = request.hierarchy
             for place, level in enumerate(hierarchy.drafts):
                 if level.model not in models.networks:

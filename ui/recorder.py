@@ -26,6 +26,7 @@ class Recorder:
     rounds: list[RoundEvent] = field(default_factory=list)
     notices: list[NoticeEvent] = field(default_factory=list)
     end: EndEvent | None = None
+    environment: Environment | None = None  # None until the models are loaded
     counters: Counters = None
 
     def __post_init__(self) -> None:
@@ -35,6 +36,10 @@ class Recorder:
     def pane(self) -> str:
         """The value of the token pane up to here."""
         return token_pane.header(self.key, self.models, self.palette_models, self.live) + "".join(self.lines)
+
+    def stamp(self, environment: Environment) -> None:
+        """Where the run takes place, as the engine tells it."""
+        self.environment = environment
 
     def add(self, event: Event) -> None:
         self.counters.add(event)
@@ -61,7 +66,7 @@ class Recorder:
                 latest.append(event)
         return latest[::-1]
 
-    def run(self, request: GenerateRequest, environment: Environment | None) -> Run:
+    def run(self, request: GenerateRequest) -> Run:
         return Run(
             self.models,
             str(request.hierarchy),
@@ -71,17 +76,17 @@ class Recorder:
             tuple(self.rounds),
             tuple(self.notices),
             self.end,
-            environment,
+            self.environment,
         )
 
 
-def collect(engine: Engine, setup: Setup, request: GenerateRequest, environment: Environment) -> Run:
+def collect(engine: Engine, setup: Setup, request: GenerateRequest) -> Run:
     """One whole run without a page; the recorded sample is made of these."""
     models = tuple(level.model for level in request.hierarchy.levels)
     recorder = Recorder("sample", models, models)
-    for event in engine.generate(setup, request, lambda _: None, lambda: False):
+    for event in engine.generate(setup, request, lambda _: None, lambda: False, recorder.stamp):
         recorder.add(event)
-    return recorder.run(request, environment)
+    return recorder.run(request)
 
 
 def replayed(run: Run, key: str, palette_models: tuple[str, ...]) -> Recorder:

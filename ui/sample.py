@@ -71,7 +71,7 @@ def record(engine: Engine, path: Path = PATH, max_new_tokens: int = 96) -> Sampl
     runs = []
     for hierarchy in (plan.hierarchy, dataclasses.replace(plan.hierarchy, levels=plan.hierarchy.levels[-1:])):
         request = GenerateRequest(hierarchy, PROMPT, "", False, Sampling(), max_new_tokens)
-        runs.append(collect(engine, setup, request, measurement.environment))
+        runs.append(collect(engine, setup, request))
     comparison = engine.compare(setup, CompareRequest(plan, 3, 64, True, prompts=4), say, print, lambda: False)
     sample = Sample(measurement, plan, RunPair(*runs), comparison)
     save(sample, path)

@@ -64,6 +64,11 @@ def make_measurement(drafts: Sequence[str] = DRAFTS, sampling: Sampling = Sampli
     return Measurement(models, costs, acceptance, gains, 4e-4, 300, sampling, PromptSetInfo("built-in", "0" * 64, 40), STAMP, memory)
 
 
+def stamp_of(setup: Setup) -> Environment:
+    """The stamp of a run under these settings; `auto` is the device of the tables."""
+    return replace(STAMP, dtype=STAMP.dtype if setup.dtype == "auto" else setup.dtype)
+
+
 def words_of(text: str) -> list[str]:
     """Tokens that are pieces of about four characters, so that words break inside and spaces stay where they are."""
     return [text[at : at + 4] for at in range(0, len(text), 4)]
@@ -134,10 +139,18 @@ class ScriptedEngine:
         found = make_measurement(setup.drafts, request.sampling)
         return found, bool(request.prompts and "kept" in request.prompts and not request.again)
 
-    def generate(self, setup: Setup, request: GenerateRequest, report: Report, should_stop: ShouldStop) -> Iterator[Event]:
+    def generate(
+        self,
+        setup: Setup,
+        request: GenerateRequest,
+        report: Report,
+        should_stop: ShouldStop,
+        on_environment: Callable[[Environment], None],
+    ) -> Iterator[Event]:
         self.running += 1
         self.most_running = max(self.most_running, self.running)
         try:
+            on_environment(stamp_of(setup))
             yield from self._generate(request, report, should_stop)
         finally:
             self.running -= 1
@@ -260,4 +273,4 @@ def make_sample() -> Sample:
     alone = replace(plan.hierarchy, levels=plan.hierarchy.levels[-1:])
     engine = ScriptedEngine(rate=100_000)
     requests = [GenerateRequest(hierarchy, "Why is the sky blue?", "", False, Sampling(), 96) for hierarchy in (plan.hierarchy, alone)]
-    return Sample(measurement, plan, RunPair(*(collect(engine, setup, request, STAMP) for request in requests)), make_comparison(plan))
+    return Sample(measurement, plan, RunPair(*(collect(engine, setup, request) for request in requests)), make_comparison(plan))

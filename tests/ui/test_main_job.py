@@ -144,8 +144,12 @@ def test_what_would_change_the_plan_and_one_more_draft(visit):
     page.page.wait_for_function("() => document.querySelectorAll('#growth-plot .scatterlayer .point').length >= 30")
 
 
-def test_a_saved_trace_is_stepped_through_again(visit, tmp_path):
+def test_a_saved_trace_tells_where_it_ran_and_is_stepped_through_again(visit, tmp_path):
     page = visit()
+    page.measure()  # the plan is one of float32
+    page.page.click("#sampling button.label-wrap")
+    page.page.get_by_label("Number format of the target").click()
+    page.page.click("[role=option]:has-text('bfloat16')")
     page.generate()
     page.finish("done")
     page.tab("export")
@@ -156,6 +160,7 @@ def test_a_saved_trace_is_stepped_through_again(visit, tmp_path):
         page.page.click("#download:not([disabled])")
     file = tmp_path / "trace.json"
     file.write_bytes(download.value.path().read_bytes())
+    assert json.loads(file.read_text())["environment"]["dtype"] == "bfloat16"
     other = visit()
     other.load(file)
     other.page.wait_for_function("() => document.querySelector('#status').innerText.includes('Loaded the trace')")

@@ -27,9 +27,14 @@ from ui.tabs.kinds import kind_table
 from ui.trace_file import read_trace
 
 
-def scripted_run(prompt: str = "", hierarchy: str = "prompt-lookup@3,quantized:int4@6"):
+def scripted_run(prompt: str = "", hierarchy: str = "prompt-lookup@3,quantized:int4@6", dtype: str = "auto"):
     request = GenerateRequest(Hierarchy.parse(hierarchy, TARGET), prompt, "", False, Sampling(), 200)
-    return collect(ScriptedEngine(rate=1e6), Setup(TARGET, DRAFTS), request, STAMP)
+    return collect(ScriptedEngine(rate=1e6), Setup(TARGET, DRAFTS, dtype=dtype), request)
+
+
+def test_a_run_carries_the_environment_that_the_engine_had():
+    assert scripted_run().environment == STAMP
+    assert scripted_run(dtype="bfloat16").environment == replace(STAMP, dtype="bfloat16")
 
 
 def test_value_of_the_pane_is_compact_and_cumulative():

@@ -126,7 +126,6 @@ def create_generate(page: Page, side: Sidebar) -> None:
         used = replace(setup, drafts=tuple(level.model for level in hierarchy.drafts))
         key = secrets.token_urlsafe(9)
         palette_models = colours(models, ids)
-        plan = page.plan(ids)
 
         def parts(recorder: Recorder) -> Parts:
             """What the browser draws beside the text while it streams."""
@@ -149,17 +148,17 @@ def create_generate(page: Page, side: Sidebar) -> None:
 
         def work() -> RunPair:
             """Generate; whatever was committed is kept under the run's id, also after a stop, a fault or a lost connection."""
-            environment = plan.environment if plan and plan.hierarchy.target == setup.target else None
             try:
-                watch(page.engine.generate(used, request, job.items.put, job.should_stop), stacked)
+                watch(page.engine.generate(used, request, job.items.put, job.should_stop, stacked.recorder.stamp), stacked)
             finally:
-                pair = keep(RunPair(stacked.gathered().run(request, environment)))
+                pair = keep(RunPair(stacked.gathered().run(request)))
             if beside and not job.should_stop():
                 only = replace(request, hierarchy=Hierarchy((Level(models[-1]),)))
                 try:
-                    watch(page.engine.generate(replace(setup, drafts=()), only, job.items.put, job.should_stop), alone)
+                    events = page.engine.generate(replace(setup, drafts=()), only, job.items.put, job.should_stop, alone.recorder.stamp)
+                    watch(events, alone)
                 finally:
-                    pair = keep(RunPair(pair.stacked, alone.gathered().run(only, environment)))
+                    pair = keep(RunPair(pair.stacked, alone.gathered().run(only)))
             return pair
 
         def on_done(pair: RunPair) -> Updates:
