@@ -88,7 +88,8 @@ WHAT_IF_BEST = "Best plan with these numbers"
 WHAT_IF_FIXED = "Thresholds as set above"
 WHAT_IF_ALONE = "Target alone"
 WHAT_IF_SAME = "The plan stays the same."
-WHAT_IF_OTHER = "The plan changes; measured, it was {plan}."
+WHAT_IF_OTHER = "The plan changes; with the measured numbers it is {plan}."
+WHAT_IF_RANKED = "Ranked by the exact expression; replayed traces rank {plan} first."
 TARGET_ALONE = "target alone"
 DRAFTS_BELOW, SPEEDUP = "Drafts below the target", "Against the target alone"
 PREDICTED_A_TOKEN, PREDICTED_EXACT = "Predicted a token (95 %)", "Predicted a token, exact expression"
@@ -228,15 +229,6 @@ KINDS = {
     "vllm": "Snippet: vLLM",
     "llama.cpp": "Snippet: llama.cpp",
     "sglang": "Snippet: SGLang",
-}
-SUFFIXES = {
-    "report": "html",
-    "report-markdown": "md",
-    "python": "py",
-    "transformers": "py",
-    "vllm": "py",
-    "llama.cpp": "sh",
-    "sglang": "sh",
 }
 EXPORTED = "{kind}: shown below, ready to download."
 LOAD_FILE = "Load a measurement, plan or trace file"

@@ -9,7 +9,8 @@ from typing import Any
 from hsd.console import read_json, write_text
 from hsd.errors import BadInput
 from hsd.export.comparison import read_comparison
-from hsd.export.exporter import KINDS, export
+from hsd.export.exporter import export
+from hsd.export.kinds import KINDS
 from hsd.measure.record import Measurement
 from hsd.plan.record import Plan
 

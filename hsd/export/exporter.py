@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
-
 from hsd.compare.record import Comparison
 from hsd.errors import BadInput
 from hsd.export.html import write_html
+from hsd.export.kinds import KINDS
 from hsd.export.markdown import write_markdown
 from hsd.export.report import build_report
 from hsd.export.snippet import python_snippet
 from hsd.export.tools import llama_cpp_snippet, sglang_snippet, transformers_snippet, vllm_snippet
 from hsd.measure.record import Measurement
 from hsd.plan.record import Plan
-
-Kind = Literal["transformers", "vllm", "llama.cpp", "sglang", "python", "report"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
-SUFFIXES: dict[Kind, str] = {"transformers": ".py", "vllm": ".sh", "llama.cpp": ".sh", "sglang": ".sh", "python": ".py", "report": ".html"}
 
 _SNIPPETS = {
     "transformers": transformers_snippet,

@@ -15,7 +15,8 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from hsd.errors import BadInput
-from hsd.export.exporter import KINDS, export
+from hsd.export.exporter import export
+from hsd.export.kinds import KINDS, SUFFIXES
 from hsd.records import Environment, Sampling
 
 SHELL = ("vllm", "llama.cpp", "sglang")
@@ -57,6 +58,12 @@ def test_a_plan_without_draft_gives_the_target_alone(make_plan):
         text = export(kind, make_plan())
         assert "recommends no draft" in text
         assert "spec" not in "".join(" ".join(words) for words in commands(text)) if kind in SHELL else "assist" not in text
+
+
+def test_suffixes_of_snippets_are_those_of_their_language(plan):
+    assert set(SUFFIXES) == set(KINDS)
+    for kind in (*SHELL, *PYTHON):
+        assert (SUFFIXES[kind] == ".sh") == export(kind, plan).startswith("#!/usr/bin/env bash")
 
 
 def test_vllm_gets_one_speculative_config(make_plan):

@@ -1,12 +1,20 @@
-"""No path that a visitor gives comes back as a file (pitfall 27)."""
+"""No path that a visitor gives comes back as a file (pitfall 27); what is exported and fetched by an id."""
 
 import json
 import secrets
 import urllib.error
 import urllib.request
 
+import gradio as gr
 import pytest
-from scripted import ScriptedEngine, make_sample
+from scripted import ScriptedEngine, make_measurement, make_sample
+
+from ui.actions import create_actions
+from ui.nodes import nodes
+from ui.page import Ids, Page
+from ui.planning import Limits, make_plan
+from ui.tabs import export
+from ui.tabs.plan import create_plan
 
 
 @pytest.fixture(scope="module")
@@ -66,3 +74,47 @@ def fetch_stream(url: str, session: str) -> tuple[int, bytes]:
             if b"process_completed" in line or b"close_stream" in line or b"unexpected_error" in line:
                 break
     return 200, body
+
+
+@pytest.fixture
+def steps():
+    """The tabs Plan and Export over results in the store, and the handler of “Fetch”."""
+    page = Page(ScriptedEngine(), None)
+    with gr.Blocks() as demo:
+        page.ids, page.hero, page.status = gr.State(Ids()), nodes(), nodes()
+        page.actions, page.stop = create_actions()
+        create_plan(page)
+        export.create_export(page)
+        for connect in page.wire:
+            connect(page.outputs)
+    (fetch_again,) = (function.fn for function in demo.fns.values() if function.name == "fetch_again")
+    return page, fetch_again
+
+
+def test_a_plan_is_fetched_without_the_measurement_of_other_drafts(steps):
+    page, fetch_again = steps
+    older, newer = make_measurement(), make_measurement(("prompt-lookup",))
+    key = page.store.put(make_plan(older, Limits()))
+    ids = page.keep(Ids(), measurement=newer, plan=make_plan(newer, Limits()))
+    updates = fetch_again(ids, f" {key} ")
+    assert updates[page.ids] == Ids(plan=key) and f"Fetched plan {key}" in updates[page.status]
+    for kind in ("measurement", "comparison"):
+        kept = ids.measurement if kind == "measurement" else page.store.put(make_sample().comparison)
+        assert getattr(fetch_again(ids, kept)[page.ids], kind) == kept
+
+
+def test_fetching_explains_what_goes_wrong(steps, monkeypatch):
+    page, fetch_again = steps
+    assert "No result with that id" in fetch_again(Ids(), "unknown")[page.status]
+    monkeypatch.setattr(Page, "show", lambda *_: 1 / 0)
+    assert "error" in fetch_again(Ids(), page.store.put(make_sample().plan))[page.status]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [("vllm", "hsd-vllm.sh"), ("report-markdown", "hsd-report-markdown.md"), ("plan", "hsd-plan.json")]
+)
+def test_exports_have_the_suffix_of_what_they_hold_and_older_ones_go(tmp_path, kind, name):
+    files = [export._write(tmp_path, kind, str(number)) for number in range(export.KEPT + 3)]
+    assert {file.name for file in files} == {name}
+    assert [file.exists() for file in files] == [False] * 3 + [True] * export.KEPT
+    assert len(list(tmp_path.iterdir())) == export.KEPT

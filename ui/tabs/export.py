@@ -6,6 +6,7 @@ import atexit
 import json
 import shutil
 import tempfile
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import gradio as gr
 
 from hsd.compare.record import Comparison
 from hsd.errors import BadInput
+from hsd.export.kinds import SUFFIXES
 from hsd.measure.record import Measurement
 from hsd.plan.record import Plan
 from ui import text
@@ -25,6 +27,7 @@ from ui.runs import RunPair
 from ui.trace_file import read_trace
 
 MAX_UPLOAD = "20mb"
+KEPT = 32  # files of the latest exports: more than are on their way to browsers at once
 
 
 def create_export(page: Page) -> None:
@@ -66,15 +69,12 @@ def create_export(page: Page) -> None:
 
     @sends
     def fetch_again(ids: Ids, key: str) -> Updates:
-        wanted = str(key or "").strip()[:64]
-        for name, kind in (("run", RunPair), ("measurement", Measurement), ("plan", Plan), ("comparison", Comparison)):
-            found = page.store.get(wanted, kind)
-            if found is not None:
-                new = replace(ids, **{name: wanted})
-                if name == "measurement":
-                    new = _with_plan(page, Ids(measurement=wanted), found)
-                return page.show(new) | {page.status: done(text.FETCHED.format(kind=name, key=wanted))}
-        return {page.status: failure(explain(BadInput(text.FETCH_UNKNOWN)))}
+        try:
+            wanted = str(key or "").strip()[:64]
+            new, what = read_key(page, ids, wanted)
+            return page.show(new) | {page.status: done(text.FETCHED.format(kind=what, key=wanted))}
+        except Exception as error:
+            return {page.status: failure(explain(error))}
 
     quiet = dict(show_progress="hidden", api_visibility="private")
     button.click(export, [page.ids, kind], [preview, download, page.status], **quiet)
@@ -119,6 +119,17 @@ def read_upload(page: Page, ids: Ids, data: bytes | None) -> tuple[Ids, str]:
     raise BadInput(text.LOAD_UNKNOWN)
 
 
+def read_key(page: Page, ids: Ids, key: str) -> tuple[Ids, str]:
+    """The result that is kept under `key`; what stood on the page before may be of other models than a measurement or plan."""
+    for name, kind in (("run", RunPair), ("measurement", Measurement), ("plan", Plan), ("comparison", Comparison)):
+        found = page.store.get(key, kind)
+        if isinstance(found, Measurement):
+            return _with_plan(page, Ids(measurement=key), found), name
+        if found is not None:
+            return replace(Ids() if name == "plan" else ids, **{name: key}), name
+    raise BadInput(text.FETCH_UNKNOWN)
+
+
 def _with_plan(page: Page, ids: Ids, measurement: Measurement) -> Ids:
     try:
         return page.keep(ids, plan=make_plan(measurement, Limits()))
@@ -128,7 +139,9 @@ def _with_plan(page: Page, ids: Ids, measurement: Measurement) -> Ids:
 
 def _write(folder: Path, kind: str, content: str) -> Path:
     """A file under a name made here, in a folder of its own so that the browser saves it under a plain name."""
-    place = Path(tempfile.mkdtemp(dir=folder))
-    file = place / f"hsd-{kind.replace('.', '')}.{text.SUFFIXES.get(kind, 'json')}"
+    place = Path(tempfile.mkdtemp(prefix=f"{time.time_ns()}-", dir=folder))
+    file = place / f"hsd-{kind.replace('.', '')}{SUFFIXES.get(kind, '.md' if kind == 'report-markdown' else '.json')}"
     file.write_text(content, encoding="utf-8")
+    for old in sorted(folder.iterdir())[:-KEPT]:
+        shutil.rmtree(old, ignore_errors=True)
     return file
