@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -53,6 +54,7 @@ def shortest_path(measurement: Measurement, limits: Limits) -> tuple[gsp.Graph, 
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
+    measured: Plan  # of the measured numbers, ranked as `best` is
     best: Plan
     fixed: Alternative | None  # the hierarchy whose thresholds were set by hand; None for the target alone
     changed: bool
@@ -99,10 +101,24 @@ def what_if(measurement: Measurement, plan: Plan, values: Mapping[str, Any], lim
     rates = {pair: chosen[key] for pair, key in pairs.items() if key in chosen}
     # The recorded agreements go in any case, so that moving a slider and moving it back are predicted by one and the same model.
     changed = without_agreements(whatif.what_if(measurement, factors, rates))
-    best = make_plan(changed, limits)
+    measured = _exact_plan(_Itself(id(measurement), measurement), limits)
+    best = make_plan(changed, limits) if factors or rates else measured
     levels = [Level(level.model, int(chosen.get(f"t:{level.model}", level.threshold or 1))) for level in plan.hierarchy.drafts]
     fixed = planner.predict(changed, Hierarchy((*levels, Level(measurement.target)))) if levels else None
-    return WhatIf(best, fixed, bool(chosen))
+    return WhatIf(measured, best, fixed, bool(chosen))
+
+
+@dataclass(frozen=True, slots=True)
+class _Itself:
+    """A measurement as the key of a cache, told from others by identity: it holds dicts."""
+
+    identity: int
+    measurement: Measurement = field(compare=False)
+
+
+@lru_cache(maxsize=8)  # a slider asks many times over
+def _exact_plan(key: _Itself, limits: Limits) -> Plan:
+    return make_plan(without_agreements(key.measurement), limits)
 
 
 def multipliers(graph: gsp.Graph, plan: Plan) -> dict[tuple[str, str], float]:

@@ -14,7 +14,7 @@ from hsd.generate.events import RoundEvent, TokenEvent
 from hsd.measure.record import Trace
 from hsd.records import Hierarchy, Progress, Sampling
 from ui import format as fmt
-from ui import sample, stack_trace, token_pane
+from ui import sample, stack_trace, text, token_pane
 from ui.counters import Counters
 from ui.engine import GenerateRequest, Setup
 from ui.hero import hero
@@ -24,6 +24,7 @@ from ui.recorder import collect
 from ui.sidebar import added, read_sampling, read_setup, selected
 from ui.store import Store
 from ui.tabs.kinds import kind_table
+from ui.tabs.plan import what_if_answer
 from ui.trace_file import read_trace
 
 
@@ -203,6 +204,26 @@ def test_what_if_changes_the_plan_and_ignores_what_is_no_slider():
     assert worse.changed and worse.best.predicted_speedup < plan.predicted_speedup
     rates = {one["id"]: 0 for one in sliders(measurement, plan) if one["id"].startswith("a:")}
     assert all("quantized" not in level.model for level in what_if(measurement, plan, rates, Limits()).best.hierarchy.drafts)
+
+
+def test_what_if_tells_a_change_against_the_plan_of_the_same_ranking():
+    measurement = make_measurement()
+    exact = make_plan(measurement, Limits())
+    other = Hierarchy.parse(f"prompt-lookup@1,{exact.hierarchy.drafts[-1].model}@2", TARGET)
+    plan = replace(exact, hierarchy=other, ranked_by="trace")  # as replayed traces may rank
+
+    def asked(values):
+        found = what_if(measurement, plan, values, Limits())
+        return found, json.dumps(what_if_answer(plan, found))
+
+    untouched, words = asked({})
+    assert untouched.best == exact and exact.hierarchy != other
+    assert "The plan" not in words and f"replayed traces rank {fmt.drafts(plan.hierarchy)} first" in words
+    lookup = next(one for one in sliders(measurement, plan) if one["id"] == "c:prompt-lookup")
+    nudged, words = asked({"c:prompt-lookup": lookup["base"] + lookup["step"]})
+    assert nudged.changed and text.WHAT_IF_SAME in words
+    _, words = asked({f"c:{name}": 1e9 for name in measurement.models[:-1]})
+    assert text.WHAT_IF_OTHER.format(plan=fmt.drafts(exact.hierarchy)) in words
 
 
 def test_what_if_is_quick_enough_for_a_slider():

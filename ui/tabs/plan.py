@@ -18,7 +18,7 @@ from ui.figures.path import layers
 from ui.jobs import explain
 from ui.nodes import Node, decoded, el, json_html, nodes, sends, table
 from ui.page import Ids, Page, Updates, done, failure
-from ui.planning import Limits, make_plan, multipliers, read_limits, shortest_path, sliders, what_if
+from ui.planning import Limits, WhatIf, make_plan, multipliers, read_limits, shortest_path, sliders, what_if
 from ui.tabs.calculator import create_calculator
 from ui.tabs.foresight import create_foresight, first_rates, tipping
 from ui.tabs.ranking import alternatives
@@ -145,14 +145,20 @@ def plan_facts(plan: Plan, recorded: bool) -> Node:
     return el("p", badge, " " if badge else "", " · ".join(parts), cls="muted small")
 
 
-def what_if_answer(plan: Plan, found: Any) -> Node:
+def what_if_answer(plan: Plan, found: WhatIf) -> Node:
     alone = found.best.autoregressive_s_per_token
     rows: list[list[Node]] = [[text.WHAT_IF_BEST, el("b", fmt.drafts(found.best.hierarchy)), *_speed(found.best, alone)]]
     if found.fixed:
         rows.append([text.WHAT_IF_FIXED, fmt.drafts(found.fixed.hierarchy), *_speed(found.fixed, alone)])
     rows.append([text.WHAT_IF_ALONE, "–", fmt.milliseconds(alone), "1.00×"])
-    note = text.WHAT_IF_SAME if found.best.hierarchy == plan.hierarchy else text.WHAT_IF_OTHER.format(plan=fmt.drafts(plan.hierarchy))
-    return el("div", table(["", text.DRAFTS_BELOW, text.PREDICTED_EXACT, text.SPEEDUP], rows, text.WHAT_IF), el("p", note, cls="small"))
+    notes = []
+    if found.changed:
+        same = found.best.hierarchy == found.measured.hierarchy
+        notes.append(text.WHAT_IF_SAME if same else text.WHAT_IF_OTHER.format(plan=fmt.drafts(found.measured.hierarchy)))
+    if plan.ranked_by == "trace" and found.measured.hierarchy != plan.hierarchy:
+        notes.append(text.WHAT_IF_RANKED.format(plan=fmt.drafts(plan.hierarchy)))
+    told = el("p", " ".join(notes), cls="small") if notes else None
+    return el("div", table(["", text.DRAFTS_BELOW, text.PREDICTED_EXACT, text.SPEEDUP], rows, text.WHAT_IF), told)
 
 
 def _speed(found: Any, alone: float) -> list[Node]:
