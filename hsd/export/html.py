@@ -72,9 +72,8 @@ def _bars(bars: Bars) -> str:
     longest = max((bar.high if bar.high is not None else bar.value for bar in bars.bars), default=0.0)
     longest = max(longest, *(bar.value for bar in bars.bars)) if bars.bars else 0.0
     rows = "\n".join(_bar(bar, longest, bars.unit) for bar in bars.bars)
-    return (
-        f"<figure>\n<figcaption>{escape(bars.caption)}, {escape(bars.unit)}; the line is the 95 % interval</figcaption>\n{rows}\n</figure>"
-    )
+    caption = f"{bars.caption}, {bars.unit}; the line is the {bars.range_name}"
+    return f"<figure>\n<figcaption>{escape(caption)}</figcaption>\n{rows}\n</figure>"
 
 
 def _bar(bar: Bar, longest: float, unit: str) -> str:

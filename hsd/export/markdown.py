@@ -41,4 +41,4 @@ def _bars(bars: Bars) -> str:
         (bar.label, digits(bar.value), "" if bar.low is None or bar.high is None else f"{digits(bar.low)} to {digits(bar.high)}")
         for bar in bars.bars
     )
-    return _table(Table(f"{bars.caption}, {bars.unit}", ("", bars.unit, "95 % interval"), rows))
+    return _table(Table(f"{bars.caption}, {bars.unit}", ("", bars.unit, bars.range_name), rows))

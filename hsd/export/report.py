@@ -21,7 +21,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One bar with its 95 % interval, where there is one; `emphasis` marks the plan."""
+    """One bar with its range, where there is one; `emphasis` marks the plan."""
 
     label: str
     value: float
@@ -34,6 +34,7 @@ class Bar:
 class Bars:
     caption: str
     unit: str
+    range_name: str  # what `low` to `high` of its bars is
     bars: tuple[Bar, ...]
 
 
@@ -106,7 +107,7 @@ def _plan_section(plan: Plan) -> Section:
             f"“paper” is Theorem 2.2 of arXiv 2510.19705.",
         ),
         (
-            Bars("Predicted time of a token", "ms", tuple(_plan_bar(a, plan) for a in plan.alternatives)),
+            Bars("Predicted time of a token", "ms", "95 % interval", tuple(_plan_bar(a, plan) for a in plan.alternatives)),
             Table("Alternatives, best first", header, tuple(rows)),
             _share_table(plan.alternatives[0]),
         ),
@@ -142,18 +143,18 @@ def _measurement_section(measurement: Measurement) -> Section:
         for draft, row in measurement.acceptance.items()
         for verifier, rate in row.items()
     ]
-    prompts = measurement.prompts
+    counted = f" ({len(measurement.traces)} measured)" if measurement.traces else ""  # files without traces do not tell
     return Section(
         "Measurement",
         (
             f"Measured on {measurement.environment.label()}, {measurement.environment.time}, {measurement.sampling.label()}, "
-            f"{measurement.context_tokens} tokens of context, prompts “{prompts.name}” ({prompts.count}). "
+            f"{measurement.context_tokens} tokens of context, prompts “{measurement.prompts.name}”{counted}. "
             "Acceptance intervals resample the prompts.",
         ),
         (
             Table(
                 "Time of a forward pass, by the number of new tokens",
-                ("model", "width", "median, ms", "95 % interval", "passes"),
+                ("model", "width", "median, ms", "95 % interval", "samples"),
                 tuple(costs),
             ),
             Table("Acceptance", ("draft", "verifier", "mean", "95 % interval", "positions", "prompts"), tuple(rates)),
@@ -174,7 +175,7 @@ def _comparison_section(comparison: Comparison, plan: Plan) -> Section:
         )
         for method in comparison.methods
     )
-    header = ("method", "hierarchy", "tokens a second, measured", "runs", "predicted", "tokens a target pass", "identical text")
+    header = ("method", "hierarchy", "tokens a second, measured (spread)", "runs", "predicted", "tokens a target pass", "identical text")
     bars = tuple(
         Bar(method.name, method.tokens_per_s.median, method.tokens_per_s.low, method.tokens_per_s.high, _ran_plan(method, plan))
         for method in comparison.methods
@@ -194,7 +195,11 @@ def _comparison_section(comparison: Comparison, plan: Plan) -> Section:
         for method in comparison.methods
         if method.name == "hierarchy" and not _ran_plan(method, plan)
     )
-    return Section("Comparison", (text, *others, *differences), (Bars("Speed, measured", "tokens/s", bars), Table("Methods", header, rows)))
+    return Section(
+        "Comparison",
+        (text, *others, *differences),
+        (Bars("Speed, measured", "tokens/s", "spread over the repeats", bars), Table("Methods", header, rows)),
+    )
 
 
 def _environment_section(environment: Environment) -> Section:

@@ -3,7 +3,7 @@
 import pytest
 
 from hsd.compare.record import Comparison, Divergence, MethodResult
-from hsd.measure.record import Acceptance, Measurement, PromptSetInfo
+from hsd.measure.record import Acceptance, Measurement, PromptSetInfo, Trace
 from hsd.plan.record import Alternative, Plan, Prediction
 from hsd.records import Environment, Estimate, Hierarchy, Level, Sampling
 
@@ -66,9 +66,10 @@ def measurement():
         overhead_s=1e-4,
         context_tokens=512,
         sampling=Sampling(),
-        prompts=PromptSetInfo("default", "0" * 64, 40),
+        prompts=PromptSetInfo("default", "0" * 64, 40),  # of which three were measured in time
         environment=ENVIRONMENT,
         memory_bytes={},
+        traces=tuple(Trace(f"chat-{number}", "chat", 4, {"owner/small": {TARGET: (0.5,) * 4}}, {}) for number in range(3)),
     )
 
 

@@ -12,7 +12,8 @@ from hsd.errors import BadInput
 from hsd.export import command
 from hsd.export.comparison import read_comparison
 from hsd.export.exporter import export
-from hsd.export.markdown import literal
+from hsd.export.html import write_html
+from hsd.export.markdown import literal, write_markdown
 from hsd.export.numbers import digits
 from hsd.export.report import Bars, build_report
 
@@ -54,6 +55,19 @@ def test_the_report_names_prediction_measurement_device_and_verdict(plan, measur
         "owner/big alone",
     ):
         assert part in text, part
+
+
+def test_counts_and_ranges_are_named_as_what_they_are(plan, measurement, comparison):
+    report = build_report(plan, measurement, comparison)
+    measured = report.sections[1]
+    assert "prompts “default” (3 measured)" in measured.paragraphs[0]
+    assert "prompts “default”." in build_report(plan, replace(measurement, traces=())).sections[1].paragraphs[0]
+    assert measured.blocks[0].header[-2:] == ("95 % interval", "samples")
+    html = {section.title: write_html(replace(report, sections=(section,))) for section in report.sections}
+    markdown = {section.title: write_markdown(replace(report, sections=(section,))) for section in report.sections}
+    for written in (html, markdown):
+        assert "95 % interval" in written["Plan"] and "95 % interval" not in written["Comparison"]
+        assert "spread over the repeats" in written["Comparison"]
 
 
 def test_without_measurement_and_comparison_nothing_measured_is_claimed(plan):
