@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 
 from hsd.export.single import LOOKUP, LOOKUP_NGRAM, SingleDraft, choose_single, comment, embedded_note, is_own_model, public_name
@@ -15,7 +16,7 @@ _PROMPT = "Why is the sky blue?"
 
 def transformers_snippet(plan: Plan) -> str:
     """Assisted generation of Hugging Face transformers: a draft model, prompt lookup or an early exit."""
-    single = choose_single(plan, "transformers", lambda name: is_own_model(name) or name == LOOKUP or name.startswith("early-exit:"))
+    single = choose_single(plan, "transformers", lambda name: is_own_model(name) or name == LOOKUP or _exit_layers(name) is not None)
     target = public_name(plan.hierarchy.target)
     lines = [
         comment((*single.notes, *embedded_note(_names(plan, single)))),
@@ -31,15 +32,15 @@ def transformers_snippet(plan: Plan) -> str:
     if single.model == LOOKUP:
         assistance = f"prompt_lookup_num_tokens={single.threshold}, max_matching_ngram_size={LOOKUP_NGRAM}"
     elif single.model is not None:
-        early = single.model.startswith("early-exit:")
-        lines += [] if early else [f"draft = AutoModelForCausalLM.from_pretrained({public_name(single.model)!r}, dtype=dtype).to(device)"]
-        who = "model" if early else "draft"
+        layers = _exit_layers(single.model)
+        lines += [] if layers else [f"draft = AutoModelForCausalLM.from_pretrained({public_name(single.model)!r}, dtype=dtype).to(device)"]
+        who = "model" if layers else "draft"
         lines += [
             f"{who}.generation_config.num_assistant_tokens = {single.threshold}  # always this many, as measured",
             f'{who}.generation_config.num_assistant_tokens_schedule = "constant"',
             f"{who}.generation_config.assistant_confidence_threshold = 0.0",
         ]
-        assistance = f"assistant_early_exit={int(single.model.partition(':')[2])}" if early else "assistant_model=draft"
+        assistance = f"assistant_early_exit={layers}" if layers else "assistant_model=draft"
     settings = _transformers_sampling(plan.sampling)
     arguments = ["**inputs", f"max_new_tokens={DEFAULT_MAX_NEW_TOKENS}", *settings, *([assistance] if assistance else [])]
     lines += [
@@ -176,6 +177,12 @@ def _dtype(plan: Plan) -> str:
 
 def _names(plan: Plan, single: SingleDraft) -> tuple[str, ...]:
     return (plan.hierarchy.target, *([single.model] if single.model else []))
+
+
+def _exit_layers(name: str) -> int | None:
+    """Layers of an early exit; the plan file is untrusted: anything but a number is no draft that runs anywhere."""
+    found = re.fullmatch("early-exit:([1-9][0-9]{0,3})", name)
+    return int(found[1]) if found else None
 
 
 def _transformers_sampling(sampling: Sampling) -> list[str]:

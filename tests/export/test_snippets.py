@@ -53,6 +53,12 @@ def test_a_tool_without_any_of_the_drafts_runs_the_target_alone_and_says_so(make
     assert "none of the plan's single drafts" in text and "speculative" not in text.split("vllm serve")[1]
 
 
+@pytest.mark.parametrize("layers", ["x", "", "-1", "0", "²", "9" * 5000])
+def test_an_early_exit_without_a_number_of_layers_is_no_draft(make_plan, layers):
+    text = export("transformers", make_plan((10, (f"early-exit:{layers}", 2))))
+    assert "none of the plan's single drafts" in text and "assistant" not in text
+
+
 def test_a_plan_without_draft_gives_the_target_alone(make_plan):
     for kind in KINDS[:4]:
         text = export(kind, make_plan())
