@@ -30,8 +30,8 @@ class TippingPoint:
     quantity: str  # "cost" or "acceptance"
     model: str  # whose cost, or the draft
     verifier: str | None  # for an acceptance
-    measured: float  # seconds of a pass of width 1 (a proposer: of a call), or rate
-    tipping: float  # same unit; all widths of a cost scale together
+    measured: float  # seconds of a pass of width 1 (a proposer: of a call) without what its round takes beside it, or rate
+    tipping: float  # same unit; all widths of a cost scale together, at all contexts
     winner: tuple[str, ...]  # models that win beyond it, smallest first
 
     @property
@@ -47,6 +47,7 @@ class _Option:
     chain: tuple[int, ...]
     thresholds: Array  # (S, K)
     latency: Latency
+    passes: Array  # (S, K+1) of `latency` by level, without what rounds take beside their passes
     correction: float  # ranking model / exact expression at the planned thresholds: the replay is not repeated for each value
 
 
@@ -56,9 +57,12 @@ def sensitivity(measurement: Measurement, plan: Plan, *, max_threshold: int = MA
     Costs vary from 1/8 to 8 times, acceptances from 0 to 1, one at a time, under the exact expression (scaled to the model that ranked).
     """
     max_threshold = max(max_threshold, *(level.threshold for a in plan.alternatives for level in a.hierarchy.drafts), 1)
-    problem = from_measurement(measurement, widest_pass(max(len(a.hierarchy.drafts) for a in plan.alternatives), max_threshold))
-    options = [_option(problem, plan, index, max_threshold) for index in range(len(plan.alternatives))]
-    found = [_tip_cost(problem, options, model) for model in range(len(problem.models))]
+    widest = widest_pass(max(len(a.hierarchy.drafts) for a in plan.alternatives), max_threshold)
+    problem = from_measurement(measurement, widest)
+    bare = from_measurement(replace(measurement, round_overhead_s={}), widest)
+    options = [_option(problem, bare, plan, index, max_threshold) for index in range(len(plan.alternatives))]
+    costs = [measurement.cost_s[model] for model in problem.models]
+    found = [_tip_cost(problem, options, model, cost[min(cost)].median) for model, cost in enumerate(costs)]
     pairs = sorted({pair for option in options for pair in pairwise(option.chain) if not problem.proposer[pair[0]]})
     found += [_tip_acceptance(problem, options, i, j) for i, j in pairs]
     return tuple(sorted((point for point in found if point), key=_distance))
@@ -125,7 +129,7 @@ def one_more_draft(
     return Benefit(before, after)
 
 
-def _option(problem: Problem, plan: Plan, index: int, max_threshold: int) -> _Option:
+def _option(problem: Problem, bare: Problem, plan: Plan, index: int, max_threshold: int) -> _Option:
     alternative = plan.alternatives[index]
     chain, planned = problem.chain(alternative.hierarchy), alternative.hierarchy.thresholds
     near = (lambda t: {1, t // 2, t - 1, t, t + 1, 2 * t}) if len(planned) < 4 else (lambda t: {t // 2, t, 2 * t})
@@ -136,24 +140,25 @@ def _option(problem: Problem, plan: Plan, index: int, max_threshold: int) -> _Op
     thresholds = np.array(list(product(*values)), np.int64)
     predicted = alternative.predicted_s_per_token
     correction = predicted.best / predicted.exact if predicted.exact > 0 else 1.0
-    return _Option(chain, thresholds, exact_latency(problem, chain, thresholds), correction)
+    passes = exact_latency(bare, chain, thresholds).by_level
+    return _Option(chain, thresholds, exact_latency(problem, chain, thresholds), passes, correction)
 
 
-def _tip_cost(problem: Problem, options: list[_Option], model: int) -> TippingPoint | None:
-    measured = problem.call_s[model] if problem.proposer[model] else problem.cost_s[model, 1]
+def _tip_cost(problem: Problem, options: list[_Option], model: int, measured: float) -> TippingPoint | None:
+    """What a round takes beside its pass stays as it is, as in `hsd.plan.whatif.scaled`."""
     if measured == 0:
         return None
     rows = []
     for option in options:
         total = option.latency.total[:, None]
         if model in option.chain:
-            total = total + option.latency.by_level[:, option.chain.index(model), None] * (FACTORS - 1)
+            total = total + option.passes[:, option.chain.index(model), None] * (FACTORS - 1)
         rows.append(np.broadcast_to(total.min(axis=0) * option.correction, FACTORS.shape))
     tip = _nearest_change(np.array(rows), FACTORS, 1.0)
     if tip is None:
         return None
     at, winner = tip
-    return TippingPoint("cost", problem.models[model], None, float(measured), float(measured * at), _names(problem, options[winner]))
+    return TippingPoint("cost", problem.models[model], None, measured, measured * at, _names(problem, options[winner]))
 
 
 def _tip_acceptance(problem: Problem, options: list[_Option], draft: int, verifier: int) -> TippingPoint | None:

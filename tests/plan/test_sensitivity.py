@@ -31,10 +31,25 @@ def test_replanning_confirms_every_tipping_point(example):
     assert [abs(point.change) for point in points] == sorted(abs(point.change) for point in points)
     planned = tuple(level.model for level in found.hierarchy.levels)
     for point in points:
-        before = point.measured + 0.9 * (point.tipping - point.measured)
-        beyond = point.measured + 1.1 * (point.tipping - point.measured)
-        models = [tuple(level.model for level in plan(changed(measurement, point, value)).hierarchy.levels) for value in (before, beyond)]
-        assert models == [planned, point.winner], point
+        assert models_around(measurement, point) == [planned, point.winner], point
+
+
+def models_around(measurement, point):
+    """Models of plans made anew shortly before and beyond the tipping point."""
+    values = [point.measured + share * (point.tipping - point.measured) for share in (0.9, 1.1)]
+    return [tuple(level.model for level in plan(changed(measurement, point, value)).hierarchy.levels) for value in values]
+
+
+def test_a_cost_tips_without_what_rounds_take_beside_their_passes(measured):
+    bare = measured((1.0, 4.0, 20.0), [[0, 0.7, 0.6], [0, 0, 0.8], [0, 0, 0]])
+    measurement = replace(bare, round_overhead_s={"m0": 0.5, "m1": 2.0, "m2": 5.0})
+    found = plan(measurement)
+    planned = tuple(level.model for level in found.hierarchy.levels)
+    points = [point for point in sensitivity(measurement, found) if point.quantity == "cost"]
+    assert len(points) >= 2
+    for point in points:
+        assert point.measured == measurement.cost_s[point.model][1].median
+        assert models_around(measurement, point) == [planned, point.winner], point
 
 
 def test_random_plans_keep_their_models_before_the_tipping_point(random_measured):
