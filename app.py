@@ -37,6 +37,8 @@ def main(arguments: list[str] | None = None) -> int:
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
     os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
+    if chosen.share or os.environ.get("SPACE_ID"):
+        os.environ.setdefault("HSD_LOCAL_MODELS", "0")
 
     from ui import sample
     from ui.build import build, launch_options

@@ -35,6 +35,7 @@ class Sampling:
             "min_p": (0 <= self.min_p < 1, "from 0 (off) to below 1"),
             "repetition_penalty": (0 < self.repetition_penalty <= 10, "above 0, 1 is off"),
             "no_repeat_ngram_size": (self.no_repeat_ngram_size >= 0, "0 (off) or a whole number"),
+            "seed": (abs(self.seed) < 2**63 and self.seed == int(self.seed), "a whole number of at most 63 bits"),
         }
         for name, (fine, wanted) in checks.items():
             if not fine:

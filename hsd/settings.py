@@ -24,9 +24,15 @@ def cache_dir() -> Path:
 
 
 def data_dir() -> Path:
-    """Folder of what the user made (measurements, runs); `HSD_HOME` moves it."""
+    """Folder of the measurements; `HSD_HOME` moves it."""
     home = os.environ.get("HSD_HOME")
     return Path(home) / "data" if home else user_data_path("hsd")
+
+
+def local_models() -> bool:
+    """Whether a model may be named by a folder or file of this machine. A page that strangers see sets `HSD_LOCAL_MODELS=0`: what
+    lies here is none of their business."""
+    return os.environ.get("HSD_LOCAL_MODELS", "1") != "0"
 
 
 def cuda_graphs() -> bool:

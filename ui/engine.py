@@ -56,7 +56,7 @@ class MemoryRow:
     """Memory of a selection, from configurations alone; `sentence` states it for people."""
 
     needed_bytes: int
-    free_bytes: int
+    usable_bytes: int
     fits: bool
     sentence: str
 

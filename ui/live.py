@@ -58,7 +58,7 @@ class LiveEngine:
         from hsd.pick.candidates import memory_fit
 
         fit = memory_fit(setup.target, setup.drafts, device=setup.device, dtype=setup.dtype)
-        return MemoryRow(fit.needed_bytes, fit.free_bytes, fit.fits, fit.sentence)
+        return MemoryRow(fit.needed_bytes, fit.usable_bytes, fit.fits, fit.sentence)
 
     def measure(
         self,
@@ -129,6 +129,8 @@ class LiveEngine:
         from hsd.measure.prompts import load_default
 
         with _models(setup, report, notify, should_stop) as models:
+            if elsewhere := request.plan.elsewhere(models.environment):
+                notify(elsewhere)
             return compare(
                 models,
                 request.plan,

@@ -132,7 +132,7 @@ def memory_of(row: CandidateRow) -> str:
 
 def memory_fit(row: MemoryRow) -> Node:
     """Needed against free memory, as a bar and in words."""
-    share = min(100.0, 100 * row.needed_bytes / row.free_bytes) if row.free_bytes else 100.0
+    share = min(100.0, 100 * row.needed_bytes / row.usable_bytes) if row.usable_bytes else 100.0
     bar = el("div", el("div", cls="bar-done" + ("" if row.fits else " over"), data_width=f"{share:.1f}"), cls="bar", aria_hidden="true")
     words = el("p", row.sentence, cls="small muted" if row.fits else "small bad", title=text.MEMORY_FIT)
     return el("div", el("div", text.MEMORY, cls="side-head"), bar, words, cls="memory")

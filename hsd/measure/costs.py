@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
+from hsd.generate.levels import PREFILL_CHUNK
 from hsd.generate.sampling import Transforms, choose, probabilities
 from hsd.measure.intervals import median_estimate
 from hsd.models.network import Cache, Network, Proposer
@@ -46,7 +47,7 @@ def measure_costs(
     """The forward pass over `width` new tokens after `context_tokens`, and the choice of a token from each of its rows, as
     a round of the engine pays it; at the other lengths `contexts` for the fewer `context_widths`.
 
-    Every sweep times each model at each width once, so that a drift of the machine falls on all alike; after each sweep `between`
+    Every sweep takes one sample of each model at each width, so that a drift of the machine falls on all alike; after each sweep `between`
     is called. The last of `networks` is the target, of which one pass is timed, after passes of others as in a hierarchy. A sample
     of a draft is the mean of four passes in a row, as it runs below a verifier: from the second on, a part of its weights is still
     in the processor's cache (SmolLM2-135M, 32 MiB of L3: the fourth pass of `quantized:int4` took 6 to 12 % less than the first, of
@@ -83,7 +84,7 @@ def measure_costs(
         known = sum(_is_narrow(estimate, narrow) for estimate in estimates)
         left = max(0.0, budget_s - spent) if budget_s < float("inf") else None
         report(
-            Progress("cost", known, len(estimates), left, f"{known} of {len(estimates)} costs known to {narrow:.0%}, each timed {sweep}×")
+            Progress("cost", known, len(estimates), left, f"{known} of {len(estimates)} costs known to {narrow:.0%}, {sweep} samples each")
         )
         if spent > budget_s or known == len(estimates):
             return _costs(networks, samples, context_tokens)
@@ -104,7 +105,8 @@ def _is_narrow(estimate: Estimate, narrow: float) -> bool:
 def _warm(network: Network, token_ids: Sequence[int], context_tokens: int, widths: Sequence[int]) -> Cache:
     """A cache that holds the context; each pass begins after it."""
     cache = network.new_cache(context_tokens + max(widths))
-    network.forward(upload(token_ids[:context_tokens], network.device), cache, 1)
+    for start in range(0, context_tokens, PREFILL_CHUNK):
+        network.forward(upload(token_ids[start : min(start + PREFILL_CHUNK, context_tokens)], network.device), cache, 1)
     recorded = getattr(network, "steps", None) is not None
     for width in [width for width in widths for _ in range(_MEETINGS)] if recorded else [max(widths)]:
         network.forward(upload(token_ids[context_tokens : context_tokens + width], network.device), cache, width)

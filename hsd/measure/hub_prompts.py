@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import urlencode
@@ -91,7 +92,7 @@ def fetch(url: str) -> bytes:
                     raise ModelUnavailable(f"The hub took longer than {MAX_SECONDS:.0f} s; try again later, or {otherwise}.")
     except HTTPError as error:
         raise ModelUnavailable(f"The hub answered with status {error.code}; try again later, or {otherwise}.") from error
-    except OSError as error:
+    except (OSError, HTTPException) as error:
         reason = str(getattr(error, "reason", "") or error)[:200]
         raise ModelUnavailable(f"The hub cannot be reached ({reason}); {otherwise}.") from error
     return bytes(body)

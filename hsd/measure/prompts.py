@@ -113,12 +113,6 @@ def load_file(source: Path | str | bytes, name: str | None = None, *, column: st
     return PromptSet(name, tuple(checked(rows, name)))
 
 
-def csv_columns(data: bytes) -> tuple[str, ...]:
-    """Column names of a csv file, for a chooser; empty when there are none."""
-    first = data[:100_000].decode("utf-8-sig", errors="replace")
-    return tuple(filter(None, next(csv.reader(io.StringIO(first)), ())))
-
-
 def _read(path: Path) -> bytes:
     try:
         if path.stat().st_size > MAX_FILE_BYTES:

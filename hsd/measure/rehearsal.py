@@ -18,7 +18,7 @@ from hsd.generate.engine import generate
 from hsd.generate.events import EndEvent, Event, RoundEvent
 from hsd.measure.costs import Costs
 from hsd.pick.model_set import ModelSet
-from hsd.records import Estimate, Hierarchy, Sampling
+from hsd.records import Estimate, Hierarchy, Sampling, ShouldStop
 
 _THRESHOLD = 4  # of the drafts rehearsed
 _TRIMMED = 0.1  # share of the samples left out at each end: an interruption by the system is no property of a model
@@ -48,6 +48,7 @@ class Rehearsal:
     prompts: Sequence[Sequence[int]]
     sampling: Sampling
     max_new_tokens: int
+    should_stop: ShouldStop
     samples: list[_Sample] = field(default_factory=list)
     loops: list[tuple[int, int, float]] = field(default_factory=list)  # of a target round: tokens, draft rounds, seconds outside
     _alone: Iterator[None] = field(init=False)
@@ -68,7 +69,8 @@ class Rehearsal:
     def _decode(self, hierarchy: Hierarchy) -> Iterator[None]:
         """Prompt after prompt without end; pauses after each target round."""
         for prompt_ids in cycle(self.prompts):
-            events = generate(self.models, hierarchy, prompt_ids, sampling=self.sampling, max_new_tokens=self.max_new_tokens)
+            settings = {"sampling": self.sampling, "max_new_tokens": self.max_new_tokens, "should_stop": self.should_stop}
+            events = generate(self.models, hierarchy, prompt_ids, **settings)
             first = True
             while True:
                 started = time.perf_counter()

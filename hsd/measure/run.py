@@ -111,13 +111,15 @@ def time_passes(
 ) -> Passes:
     """Time every model at the contexts of these prompts (token ids), and rehearse hierarchies on them; see `measure_costs`."""
     lengths = [len(ids) for ids in encoded]
-    context_tokens = sum(lengths) // len(lengths) + effort.max_new_tokens // 2
-    ends = [min(lengths), max(lengths) + effort.max_new_tokens]
+    # The new tokens of the widest pass must still fit after the context.
+    room = min(network.max_context for network in models.networks.values() if isinstance(network, Network)) - max(effort.widths)
+    context_tokens = min(sum(lengths) // len(lengths) + effort.max_new_tokens // 2, room)
+    ends = [min(*lengths, room), min(max(lengths) + effort.max_new_tokens, room)]
     filler = [token_id for ids in encoded for token_id in ids]
     longest = max(ends) + max(effort.widths)
     # Rehearsed at the contexts of the timed passes, whose seconds are taken off.
     near = sorted(encoded, key=lambda ids: abs(len(ids) + effort.max_new_tokens // 2 - context_tokens))
-    rehearsal = Rehearsal(models, near[:_REHEARSED], sampling, effort.max_new_tokens)
+    rehearsal = Rehearsal(models, near[:_REHEARSED], sampling, effort.max_new_tokens, should_stop)
 
     def after_each_sweep() -> None:
         rehearsal()

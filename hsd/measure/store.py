@@ -22,8 +22,8 @@ from hsd.settings import data_dir
 
 SOURCES = ("*.py", "*.[ch]")  # of this program: what decides how a pass runs
 _LOCK_WAIT_S = 30.0  # another process may be writing
-_TABLE = """create table if not exists measurements (
-    key text primary key, made text not null, complete integer not null, conditions text not null, content text not null)"""
+_TABLE = """create table if not exists kept_measurements (
+    key text primary key, made text not null, conditions text not null, content text not null)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,28 +89,22 @@ class Store:
     def __init__(self, path: Path | None = None) -> None:
         self.path = path or data_dir() / "measurements.sqlite"
 
-    def save(self, conditions: Conditions, measurement: Measurement, *, complete: bool) -> None:
-        """Keep a measurement; a partial one never replaces a complete one, so that a killed run loses nothing."""
+    def save(self, conditions: Conditions, measurement: Measurement) -> None:
+        """Keep a complete measurement, in place of an earlier one of the same conditions."""
         content = json.dumps(measurement.to_json(), ensure_ascii=False)
-        row = (conditions.key, measurement.environment.time, int(complete), json.dumps(asdict(conditions)), content)
+        row = (conditions.key, measurement.environment.time, json.dumps(asdict(conditions)), content)
         with self._open() as database:
-            database.execute(
-                """insert into measurements values (?, ?, ?, ?, ?) on conflict (key) do update set
-                made = excluded.made, complete = excluded.complete, conditions = excluded.conditions, content = excluded.content
-                where excluded.complete >= measurements.complete""",
-                row,
-            )
+            database.execute("insert or replace into kept_measurements values (?, ?, ?, ?)", row)
 
-    def find(self, conditions: Conditions, *, complete: bool = True) -> Measurement | None:
-        """The kept measurement of exactly these conditions, if there is one; with `complete=False` a partial one too."""
+    def find(self, conditions: Conditions) -> Measurement | None:
+        """The kept measurement of exactly these conditions, if there is one."""
         with self._open() as database:
-            query = "select content from measurements where key = ? and complete >= ?"
-            row = database.execute(query, (conditions.key, int(complete))).fetchone()
+            row = database.execute("select content from kept_measurements where key = ?", (conditions.key,)).fetchone()
         return None if row is None else Measurement.from_json(json.loads(row[0]))
 
     def count(self) -> int:
         with self._open() as database:
-            return database.execute("select count(*) from measurements").fetchone()[0]
+            return database.execute("select count(*) from kept_measurements").fetchone()[0]
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
@@ -139,7 +133,7 @@ def measure_or_find(
     on_partial: Callable[[Measurement], None] = lambda measurement: None,
     store: Store | None = None,
 ) -> tuple[Measurement, bool]:
-    """The kept measurement of the same conditions (and True), or a new one (and False), kept as it grows.
+    """The kept measurement of the same conditions (and True), or a new one (and False), kept when it is complete.
 
     `again` measures in any case. Raises as `measure` does.
     """
@@ -151,10 +145,9 @@ def measure_or_find(
         on_partial(found)
         return found, True
 
-    def keep(measurement: Measurement) -> None:
-        store.save(conditions, measurement, complete=False)
-        on_partial(measurement)
-
-    measurement = measure(models, prompts, sampling=sampling, thorough=thorough, report=report, should_stop=should_stop, on_partial=keep)
-    store.save(conditions, measurement, complete=not should_stop())
+    measurement = measure(
+        models, prompts, sampling=sampling, thorough=thorough, report=report, should_stop=should_stop, on_partial=on_partial
+    )
+    if not should_stop():
+        store.save(conditions, measurement)
     return measurement, False

@@ -40,8 +40,8 @@ def supports_lean(module: PreTrainedModel) -> bool:
 def lean_network(name: str, module: PreTrainedModel) -> LeanNetwork:
     """Take over the weights of `module`, its projections fused; nothing is kept twice.
 
-    Where the fused weights are packed for a kernel, the module's own are given up and it can compute no more
-    (`is_spent`); elsewhere they become views of the fused ones.
+    Where the fused weights are packed for a kernel, the module's own are given up and it can compute no more; elsewhere they
+    become views of the fused ones.
     """
     model, config = module.model, module.config
     first = model.layers[0].self_attn
@@ -129,11 +129,6 @@ def early_exit_copy(name: str, network: LeanNetwork, num_layers: int) -> LeanNet
         memory_bytes=0,
         parent=network,
     )
-
-
-def is_spent(module: PreTrainedModel) -> bool:
-    """Whether a lean network took the module's weights away."""
-    return any(parameter.numel() == 0 for parameter in module.parameters())
 
 
 def _pages_for(module: PreTrainedModel) -> LargePages | None:

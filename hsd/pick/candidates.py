@@ -15,7 +15,7 @@ from hsd.pick.catalogue import CATALOGUE
 from hsd.pick.device import choose_device, choose_dtype
 from hsd.pick.facts import Facts, facts_of, facts_of_entry
 from hsd.pick.load import load_tokenizer
-from hsd.pick.memory import Footprint, derived_bytes, free_bytes, gb, usable_bytes
+from hsd.pick.memory import Footprint, derived_bytes, gb, usable_bytes
 from hsd.pick.placement import may_spread
 from hsd.pick.registry import REGISTRY
 from hsd.pick.source import availability
@@ -45,7 +45,7 @@ class MemoryFit:
 
     by_model: dict[str, int]
     needed_bytes: int
-    free_bytes: int
+    usable_bytes: int
     fits: bool
     sentence: str
 
@@ -85,11 +85,11 @@ def memory_fit(target: str, drafts: Sequence[str], *, device: str = "auto", dtyp
     by_model[target] = _total(base.footprint(kind))
     resident = REGISTRY.loaded()
     needed = sum(size for name, size in by_model.items() if name not in resident and f"{name} of {target}" not in resident)
-    free = free_bytes(where)
-    fits = needed <= usable_bytes(where) or may_spread(needed, where)
+    usable = usable_bytes(where)
+    fits = needed <= usable or may_spread(needed, where)
     verdict = "fits" if fits else "does not fit; leave out a draft, or choose a smaller model or dtype"
-    sentence = f"{gb(sum(by_model.values()))} in all, {gb(needed)} of it still to load, {gb(free)} free on {where}: {verdict}."
-    return MemoryFit(by_model, needed, free, fits, sentence)
+    sentence = f"{gb(sum(by_model.values()))} in all, {gb(needed)} of it still to load, {gb(usable)} usable on {where}: {verdict}."
+    return MemoryFit(by_model, needed, usable, fits, sentence)
 
 
 def _standard_derived(base: Facts) -> list[str]:
@@ -115,7 +115,7 @@ def _derived(name: str, base: Facts, dtype: torch.dtype, device: torch.device) -
         elif device.type != "cpu":
             reason = f"Weight-only {detail} copies run on CPU kernels, not on {device.type}; use a smaller model or early-exit."
         elif size > usable_bytes(device):
-            reason = f"It needs {gb(size)} of memory, {gb(free_bytes(device))} are free."
+            reason = f"It needs {gb(size)} of memory, {gb(usable_bytes(device))} are usable."
         text = f"a weight-only {detail} copy of the target"
         return Candidate(name, "derived", "unusable" if reason else "ready", reason, base.parameters, size, text)
     return Candidate(name, "free", "ready", "", None, 0, "made from the target")
@@ -158,7 +158,7 @@ def _model(own: Facts, dtype: torch.dtype, device: torch.device, *, beside: int)
     reason = state.problem
     if own.name not in REGISTRY.loaded() and size + beside > usable_bytes(device):
         together = f" beside the target's {gb(beside)}" if beside else ""
-        reason = f"It needs {gb(size)} of memory{together}; {gb(free_bytes(device))} are free on {device}."
+        reason = f"It needs {gb(size)} of memory{together}; {gb(usable_bytes(device))} are usable on {device}."
         status = "unusable"
     elif state.problem:
         status = "unusable"

@@ -22,7 +22,7 @@ from hsd.pick.device import choose_device, choose_dtype, environment
 from hsd.pick.facts import facts_of
 from hsd.pick.failures import explain
 from hsd.pick.load import Loaded, load, load_tokenizer
-from hsd.pick.memory import Footprint, derived_bytes, footprint, free_bytes, gb, usable_bytes
+from hsd.pick.memory import Footprint, derived_bytes, footprint, gb, usable_bytes
 from hsd.pick.model_set import ModelSet
 from hsd.pick.placement import Placement, may_spread
 from hsd.pick.source import find_source, prepare
@@ -240,9 +240,8 @@ class Registry:
             _give_back()
         else:
             return
-        free = free_bytes(device)
         raise ModelUnavailable(
-            f"{name} needs {gb(needed)} of memory and {gb(free)} are free on {device}; choose a smaller model or dtype, or another device."
+            f"{name} needs {gb(needed)} of memory and {gb(usable_bytes(device))} are usable on {device}; choose a smaller model or dtype, or another device."
         )
 
     def _used(self, key: _Key, entry: _Entry) -> bool:

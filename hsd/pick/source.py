@@ -12,6 +12,7 @@ from typing import Literal
 from hsd.errors import BadInput, HsdError, ModelUnavailable
 from hsd.pick import embedded, hub
 from hsd.records import Report, ShouldStop
+from hsd.settings import local_models
 
 Kind = Literal["embedded", "folder", "gguf", "hub"]
 
@@ -45,6 +46,22 @@ def find_source(name: str) -> Source:
         raise BadInput("The model name is empty; give smollm2-135m, a hub id such as Qwen/Qwen2.5-0.5B-Instruct, or a folder.")
     if name == embedded.NAME:
         return Source(name, "embedded", str(embedded.folder()))
+    if local_models() and (local := _local(name)):
+        return local
+    if _HUB_ID.fullmatch(name) and "--" not in name and ".." not in name:
+        return Source(name, "hub", name)
+    looks_local = name.startswith((".", "/", "~")) or "\\" in name
+    if not local_models():
+        hint = "it is no hub id of the form owner/name, and this page opens no folders or files (HSD_LOCAL_MODELS=1 would let it)"
+    elif looks_local:
+        hint = "no such folder is here"
+    else:
+        hint = "it is neither a folder here nor a hub id of the form owner/name"
+    raise ModelUnavailable(f"“{name[:80]}” cannot be found: {hint}; check its spelling.")
+
+
+def _local(name: str) -> Source | None:
+    """A model on this machine; None where no such folder or file is. Raises as `find_source`."""
     try:
         path = Path(name).expanduser()
         is_dir, is_file = path.is_dir(), path.is_file()
@@ -57,11 +74,7 @@ def find_source(name: str) -> Source:
         return Source(name, "gguf", str(path.parent), path.name)
     if is_file:
         raise BadInput(f"“{name}” is a file; give the folder of a model, or a .gguf file.")
-    if _HUB_ID.fullmatch(name) and "--" not in name and ".." not in name:
-        return Source(name, "hub", name)
-    looks_local = name.startswith((".", "/", "~")) or "\\" in name
-    hint = "no such folder is here" if looks_local else "it is neither a folder here nor a hub id of the form owner/name"
-    raise ModelUnavailable(f"“{name[:80]}” cannot be found: {hint}; check its spelling.")
+    return None
 
 
 def prepare(source: Source, report: Report | None, should_stop: ShouldStop | None) -> None:

@@ -12,29 +12,6 @@ from hsd.errors import BadInput
 from hsd.measure.record import Acceptance, Measurement, PromptSetInfo
 from hsd.records import Environment, Estimate, Sampling
 
-# Worked examples, milliseconds and rates that show the two cases; made up, not measured.
-EXAMPLES = {
-    "A third model lowers the latency": """\
-model,  cost, medium, large
-small,     1,    0.7,   0.6
-medium,    4,       ,   0.8
-large,    20,       ,
-""",
-    "A third model does not help": """\
-model,  cost, medium, large
-small,     2,    0.7,  0.65
-medium,   10,       ,  0.75
-large,    20,       ,
-""",
-    "Wide passes cost more": """\
-model,  cost, cost 8, medium, large
-small,     1,    1.2,    0.7,   0.6
-medium,    4,      8,       ,   0.8
-large,    20,     30,       ,
-""",
-}
-
-
 def typed_measurement(
     costs: Mapping[str, float | Mapping[int, float]],
     acceptance: Mapping[tuple[str, str], float],

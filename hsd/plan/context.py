@@ -22,7 +22,7 @@ def by_context(measurement: Measurement, widest: int) -> tuple[tuple[int, ...], 
     """
     measured = measurement.context_cost_s
     others = {context for rows in measured.values() for context in rows}
-    if not others or any(trace.prompt_tokens is None for trace in measurement.traces):
+    if not others - {measurement.context_tokens} or any(trace.prompt_tokens is None for trace in measurement.traces):
         return (0,), None
     contexts = tuple(sorted({measurement.context_tokens, *others}))
     extra = np.zeros((len(contexts), len(measurement.models), widest + 1))

@@ -30,11 +30,6 @@ def gain_of_blocks(alpha: Array, block: Array) -> Array:
     return gain
 
 
-def expected_gain(alpha: float, drafted: int) -> float:
-    """E[Z] = (1−α^{n+1})/(1−α): tokens per round of `drafted` tokens under acceptance `alpha` (Leviathan et al. 2023, eq. 1)."""
-    return float(sum(alpha**k for k in range(drafted + 1)))
-
-
 def mean(distribution: Array) -> Array:
     """Expected number of tokens, last axis summed out."""
     return distribution @ np.arange(distribution.shape[-1], dtype=np.float64)

@@ -38,6 +38,7 @@ IMPOSSIBLE = [
     *({"min_p": value} for value in (1, -0.1)),
     {"repetition_penalty": 0},
     {"no_repeat_ngram_size": -2},
+    {"seed": 2**63},
 ]
 # Vocabulary, and thresholds of one to four drafts.
 SHAPES = [(5, (1,)), (4, (2,)), (2, (4,)), (3, (1, 1)), (3, (2, 1)), (2, (1, 3)), (2, (1, 1, 1)), (2, (1, 1, 2)), (2, (1, 1, 1, 1))]

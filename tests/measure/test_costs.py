@@ -193,7 +193,7 @@ def test_it_ends_once_every_cost_is_known_to_two_percent(clock):
     run({"target": FakeNetwork("target", clock, lambda width: 0.01, log)}, widths=(1, 4), reports=reports)
     assert len(log) == 2 + 2 * 7  # seven samples at least, even of a clock without noise
     assert (reports[-1].done, reports[-1].total) == (2, 2)
-    assert reports[-1].message == "2 of 2 costs known to 2%, each timed 7×"
+    assert reports[-1].message == "2 of 2 costs known to 2%, 7 samples each"
 
 
 def test_one_noisy_cost_keeps_all_going_until_the_budget_ends(clock):

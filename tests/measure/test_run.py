@@ -199,6 +199,12 @@ def test_a_prompt_that_leaves_no_room_for_an_answer_is_named(models):
         measure(models, prompt_set("abc", "abc" * 30))
 
 
+def test_timed_passes_end_within_the_context_of_every_model(models):
+    """Where just the answer fits after a prompt, the widest timed pass does not fit after half of the answer."""
+    found = measure(models, prompt_set("ab" * 44))
+    assert found.context_tokens + max(EFFORT.widths) == models.networks["target"].max_context
+
+
 def test_a_target_that_gives_no_numbers_is_named(prompts):
     models = tables(64, 1)
     broken = Table("target", torch.full((64, 64, 64), float("nan")))

@@ -9,12 +9,14 @@ import signal
 import sqlite3
 from dataclasses import fields, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from hsd.errors import HsdError
+from hsd.measure import store as store_module
 from hsd.measure.record import Acceptance, Measurement, PromptSetInfo
-from hsd.measure.store import Conditions, Store
+from hsd.measure.store import Conditions, Store, measure_or_find
 from hsd.pick.revision import revision
 from hsd.records import GREEDY, Environment, Estimate, Sampling
 
@@ -38,7 +40,7 @@ def store(tmp_path: Path) -> Store:
 
 def test_a_measurement_comes_back_for_the_same_conditions(store):
     assert store.find(CONDITIONS) is None
-    store.save(CONDITIONS, measured(), complete=True)
+    store.save(CONDITIONS, measured())
     assert store.find(CONDITIONS) == measured()
 
 
@@ -65,27 +67,30 @@ def test_every_condition_is_tried():
 
 @pytest.mark.parametrize("name", OTHER)
 def test_any_other_condition_measures_anew(store, name):
-    store.save(CONDITIONS, measured(), complete=True)
+    store.save(CONDITIONS, measured())
     assert store.find(replace(CONDITIONS, **{name: OTHER[name]})) is None
 
 
-def test_measuring_again_replaces_and_a_partial_one_does_not(store):
-    store.save(CONDITIONS, measured(1.0), complete=True)
-    store.save(CONDITIONS, measured(2.0), complete=True)
-    store.save(CONDITIONS, measured(3.0), complete=False)
+def test_measuring_again_replaces(store):
+    store.save(CONDITIONS, measured(1.0))
+    store.save(CONDITIONS, measured(2.0))
     assert store.find(CONDITIONS) == measured(2.0)
     assert store.count() == 1
 
 
-def test_what_a_killed_run_completed_is_kept_apart_from_complete_ones(store):
-    store.save(CONDITIONS, measured(), complete=False)
-    assert store.find(CONDITIONS) is None
-    assert store.find(CONDITIONS, complete=False) == measured()
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_stopped_measurement_is_given_back_and_not_kept(store, monkeypatch, stopped):
+    models = SimpleNamespace(target="b", networks={"a": None, "b": None}, environment=HERE)
+    monkeypatch.setattr(store_module, "revision", lambda name, target: "r")
+    monkeypatch.setattr(store_module, "measure", lambda *args, **options: measured())
+    prompts = SimpleNamespace(info=PROMPTS)
+    assert measure_or_find(models, prompts, should_stop=lambda: stopped, store=store) == (measured(), False)
+    assert store.count() == (0 if stopped else 1)
 
 
 def _write(path: Path, worker: int) -> None:
     for number in range(20):
-        Store(path).save(replace(CONDITIONS, device=f"{worker}-{number}"), measured(), complete=True)
+        Store(path).save(replace(CONDITIONS, device=f"{worker}-{number}"), measured())
 
 
 def test_two_processes_write_at_once(store):
@@ -101,9 +106,9 @@ def test_two_processes_write_at_once(store):
 
 def _die_while_writing(path: Path) -> None:
     store = Store(path)
-    store.save(CONDITIONS, measured(1.0), complete=False)
+    store.save(CONDITIONS, measured(1.0))
     with store._open() as database:
-        database.execute("update measurements set content = 'half'")
+        database.execute("update kept_measurements set content = 'half'")
         os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -112,8 +117,8 @@ def test_a_process_killed_in_the_middle_of_writing_leaves_what_was_complete(stor
     writer.start()
     writer.join()
     assert writer.exitcode == -signal.SIGKILL
-    assert store.find(CONDITIONS, complete=False) == measured(1.0)
-    store.save(CONDITIONS, measured(2.0), complete=True)  # and the next one can write
+    assert store.find(CONDITIONS) == measured(1.0)
+    store.save(CONDITIONS, measured(2.0))  # and the next one can write
     assert store.find(CONDITIONS) == measured(2.0)
 
 
@@ -125,10 +130,10 @@ def test_a_file_that_is_no_database_is_named(tmp_path):
 
 
 def test_a_damaged_row_is_an_error_and_not_a_wrong_measurement(store):
-    store.save(CONDITIONS, measured(), complete=True)
+    store.save(CONDITIONS, measured())
     with sqlite3.connect(store.path) as database:
         content = json.dumps(measured().to_json() | {"models": []})
-        database.execute("update measurements set content = ?", (content,))
+        database.execute("update kept_measurements set content = ?", (content,))
     with pytest.raises(HsdError):
         store.find(CONDITIONS)
 

@@ -66,6 +66,20 @@ def test_what_is_neither_a_folder_nor_a_hub_id_cannot_be_found(name):
         find_source(name)
 
 
+def test_a_page_that_strangers_see_tells_nothing_of_what_lies_here(make_model, monkeypatch, tmp_path):
+    folder = make_model("target")
+    (tmp_path / "file.txt").write_text("here")
+    assert find_source(folder).kind == "folder"
+    monkeypatch.setenv("HSD_LOCAL_MODELS", "0")
+    told = set()
+    for name in (folder, str(tmp_path), str(tmp_path / "file.txt"), str(tmp_path / "nothing")):
+        with pytest.raises(ModelUnavailable, match="opens no folders or files") as found:
+            find_source(name)
+        told.add(str(found.value).replace(name[:80], "…"))
+    assert len(told) == 1
+    assert find_source("owner/name").kind == "hub" and find_source("smollm2-135m").kind == "embedded"
+
+
 def test_a_hub_id_without_network_says_so_at_once(monkeypatch):
     with pytest.raises(ModelUnavailable, match=r"not on this machine and https://hub\.test cannot be reached"):
         load("owner/name", **CPU)

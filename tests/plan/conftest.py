@@ -95,3 +95,37 @@ def with_traces():
 @pytest.fixture
 def measurement_with_pair(measured) -> Measurement:
     return measured([0.001, 0.004, 0.020], [[0, 0.7, 0.6], [0, 0, 0.8], [0, 0, 0]])
+
+
+# Milliseconds and rates as people paste them into the calculator; made up, not measured.
+EXAMPLES = {
+    "A third model lowers the latency": """\
+model,  cost, medium, large
+small,     1,    0.7,   0.6
+medium,    4,       ,   0.8
+large,    20,       ,
+""",
+    "A third model does not help": """\
+model,  cost, medium, large
+small,     2,    0.7,  0.65
+medium,   10,       ,  0.75
+large,    20,       ,
+""",
+    "Wide passes cost more": """\
+model,  cost, cost 8, medium, large
+small,     1,    1.2,    0.7,   0.6
+medium,    4,      8,       ,   0.8
+large,    20,     30,       ,
+""",
+}
+
+
+@pytest.fixture(params=EXAMPLES)
+def example(request):
+    return EXAMPLES[request.param]
+
+
+@pytest.fixture
+def examples():
+    """A third model lowers the latency, does not help, and wide passes cost more."""
+    return tuple(EXAMPLES.values())

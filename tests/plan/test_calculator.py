@@ -3,25 +3,22 @@
 import pytest
 
 from hsd.errors import BadInput
-from hsd.plan.calculator import EXAMPLES, from_csv, typed_measurement
+from hsd.plan.calculator import from_csv, typed_measurement
 from hsd.plan.planner import plan
 
-LOWERS, DOES_NOT, WIDE = EXAMPLES
-
-
-def test_example_where_a_third_model_lowers_the_latency():
-    found = plan(from_csv(EXAMPLES[LOWERS]))
+def test_example_where_a_third_model_lowers_the_latency(examples):
+    found = plan(from_csv(examples[0]))
     assert [level.model for level in found.hierarchy.levels] == ["small", "medium", "large"]
     assert found.predicted_s_per_token.best < 0.95 * found.best_single_draft.predicted_s_per_token.best
 
 
-def test_example_where_a_third_model_does_not():
-    found = plan(from_csv(EXAMPLES[DOES_NOT]))
+def test_example_where_a_third_model_does_not(examples):
+    found = plan(from_csv(examples[1]))
     assert [level.model for level in found.hierarchy.levels] == ["small", "large"]
 
 
-def test_example_with_wide_passes_plans_shorter_blocks():
-    narrow, wide = plan(from_csv(EXAMPLES[LOWERS])), plan(from_csv(EXAMPLES[WIDE]))
+def test_example_with_wide_passes_plans_shorter_blocks(examples):
+    narrow, wide = plan(from_csv(examples[0])), plan(from_csv(examples[2]))
     assert sum(wide.hierarchy.thresholds) < sum(narrow.hierarchy.thresholds)
     assert wide.predicted_s_per_token.exact > narrow.predicted_s_per_token.exact
 
@@ -37,8 +34,8 @@ def test_table_means_what_it_says(delimiter):
     assert from_csv(text).acceptance == typed.acceptance and from_csv(text).models == typed.models
 
 
-def test_typed_numbers_have_no_interval_and_say_so():
-    found = plan(from_csv(EXAMPLES[LOWERS]))
+def test_typed_numbers_have_no_interval_and_say_so(examples):
+    found = plan(from_csv(examples[0]))
     predicted = found.predicted_s_per_token
     assert [predicted.low, predicted.high] == pytest.approx([predicted.exact] * 2, rel=1e-12)
     assert found.environment.device_name == "typed numbers"

@@ -8,7 +8,6 @@ from hsd.plan.gains import (
     blocks_at,
     capped,
     every_threshold,
-    expected_gain,
     fill,
     gain_of_blocks,
     histogram,
@@ -38,7 +37,6 @@ def test_round_of_fixed_block_is_truncated_geometric(alpha, drafted):
 def test_mean_gain_equals_closed_form(alpha):
     gain = gain_of_blocks(np.array([alpha]), point(7))
     assert mean(gain)[0] == pytest.approx((1 - alpha**8) / (1 - alpha))
-    assert expected_gain(alpha, 7) == pytest.approx((1 - alpha**8) / (1 - alpha))
 
 
 def test_mean_gain_of_perfect_draft_has_no_division_by_zero():

@@ -6,7 +6,7 @@ import pytest
 
 from hsd.errors import BadInput
 from hsd.measure.record import Acceptance
-from hsd.plan.calculator import EXAMPLES, from_csv
+from hsd.plan.calculator import from_csv
 from hsd.plan.planner import plan
 from hsd.plan.sensitivity import one_more_draft, sensitivity
 from hsd.records import Estimate
@@ -22,9 +22,8 @@ def changed(measurement, point, value):
     return replace(measurement, acceptance={**measurement.acceptance, point.model: row})
 
 
-@pytest.mark.parametrize("example", EXAMPLES)
 def test_replanning_confirms_every_tipping_point(example):
-    measurement = from_csv(EXAMPLES[example])
+    measurement = from_csv(example)
     found = plan(measurement)
     points = sensitivity(measurement, found)
     assert len(points) >= 4
