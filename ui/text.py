@@ -57,7 +57,7 @@ MEASURE_TABLE = "Cost and memory of each model"
 MEASURE_HEAD = ("Model", "Narrowest pass (median, 95 %)", "Widest pass (median, 95 %)", "Memory it adds")
 KIND = "Kind of prompt"
 BY_KIND = "Acceptance at {target} by kind of prompt, with 95 % interval over n prompts"
-MEASURE_NOTE = "Outside of forward passes: {overhead} a target round. All models together: {total} of weights."
+MEASURE_NOTE = "Outside of rounds: {overhead} a target round. All models together: {total} of weights."
 SETTINGS = "{count} prompts ({name}) · context {context} tokens · {sampling} · {environment} · {kernels} · {time} UTC"
 KEPT = "Kept measurement of the same models, device, versions, settings and prompts; “Measure again” makes a new one."
 FOUND_KEPT = "A kept measurement of {time} was made under the same conditions and is shown ({key}). Tick “Measure again” for a new one."
@@ -188,7 +188,7 @@ WITH_TRANSFORMERS = "Include transformers' own modes"
 COMPARE_BARS = "Measured tokens per second, median with the spread over repeats; ◇ is the prediction"
 COMPARE_SCATTER = "Predicted against measured time per token; on the dashed line a prediction came true"
 METHOD, MEASURED_A_TOKEN = "Method", "Measured a token"
-COMPARE_HEAD = ("Tokens/s, spread", "Predicted tokens/s", "Against target alone", "Tokens per target pass", "Same text", "Outside passes")
+COMPARE_HEAD = ("Tokens/s, spread", "Predicted tokens/s", "Against target alone", "Tokens per target pass", "Same text", "Outside rounds")
 MODELS_CAPTION = "Latency models side by side: predicted time per token, with its error against the measured median"
 LOSSLESS_TITLE, SWEEP_TITLE = "Is it lossless?", "Do predictions come true?"
 SWEEP_PLOT = "Every hierarchy of the sweep: predicted with 95 % interval against measured with the spread over repeats"
@@ -198,7 +198,7 @@ COMPARE_TABLE = "Methods, slowest to fastest"
 NO_COMPARISON = "Nothing compared yet. Plan first, then press “Compare”."
 NEED_PLAN = "Plan first: a comparison runs the planned hierarchy against the target alone."
 OTHER_TARGET = "The plan is for {planned}, the target picked is {picked}; measure and plan with that target."
-NEAR_TIE, DIFFERENT, MORE = "near-tie", "different", "and {count} more"
+MORE = "and {count} more"
 METHODS = {
     "target": "target alone",
     "hierarchy": "planned hierarchy",

@@ -8,6 +8,7 @@ from typing import Any
 
 from hsd.compare.lossless import check_lossless
 from hsd.compare.paper import reproduce
+from hsd.compare.record import Divergence
 from hsd.compare.run import METHODS, compare
 from hsd.compare.sweep import sweep
 from hsd.console import read_json, report_to_stderr, write_json
@@ -135,10 +136,7 @@ def _describe_lossless(result: dict[str, Any], where: str) -> str:
         f"{'Lossless' if result['passed'] else 'NOT lossless'} on {where}.",
         f"Greedy: {result['cases']} cases, {result['equal']} equal, {result['near_ties']} near-ties, {result['different']} different.",
     ]
-    for entry in result["divergences"]:
-        kind = "near-tie" if entry["near_tie"] else "different"
-        margin = "one text ended" if entry["logit_margin"] is None else f"margin {entry['logit_margin']:.4g}"
-        lines.append(f"  {kind}: {entry['method']}, prompt {entry['prompt_id']}, token {entry['position']}, {margin}")
+    lines += [f"  {Divergence.from_json(entry).sentence()}" for entry in result["divergences"]]
     for check in result["sampling"]:
         statistic = "infinite" if check["chi_square"] is None else f"{check['chi_square']:.1f}"
         lines.append(

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from hsd.records import SCHEMA, Environment, Estimate, Sampling
+from hsd.records import SCHEMA, Environment, Estimate, Sampling, read_fields
 
 LATENCY_MODELS = ("paper", "exact", "trace")
 
@@ -44,7 +44,7 @@ class MethodResult:
     predicted_tokens_per_s: float | None  # None where nothing was predicted
     tokens_per_target_pass: float | None  # None for transformers' own modes
     identical: bool | None  # text equal to the target alone on every prompt; None when sampling
-    outside_forward_share: float | None  # share of the wall outside of forward passes
+    outside_forward_share: float | None  # share of the wall outside of the rounds of the models
     predicted_by_model: dict[str, float | None] = field(default_factory=dict)  # tokens per second by latency model: paper, exact, trace
 
 
@@ -54,9 +54,25 @@ class Divergence:
 
     method: str
     prompt_id: str
-    position: int
+    position: int  # of new tokens, from 0
     logit_margin: float  # between the two tokens at the target, infinite where one text ended; tiny in bfloat16 means a near-tie
     near_tie: bool
+
+    @classmethod
+    def from_json(cls, data: Any) -> Divergence:
+        """From untrusted JSON; raises `BadInput` that names what is wrong."""
+        if isinstance(data, dict) and data.get("logit_margin", 0) is None:  # JSON knows no infinite numbers
+            data = {**data, "logit_margin": math.inf}
+        return read_fields(cls, data, "“divergences”")
+
+    def sentence(self, method: str = "") -> str:
+        """For people, who count tokens from 1; `method` is what to call the method instead of its name."""
+        if math.isinf(self.logit_margin):
+            why = "one text ended"
+        else:
+            why = f"the two logits differ by {self.logit_margin:.3g}" + (": a near-tie" if self.near_tie else "")
+        named = method or self.method
+        return f"{named} departs from the target alone on prompt {self.prompt_id} at token {self.position + 1}, where {why}."
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ def read_comparison(data: Any) -> Comparison:
         return Comparison(
             methods=tuple(_method(method) for method in data["methods"]),
             identical=_truth(data["identical"], "“identical”"),
-            divergences=tuple(_divergence(item) for item in data["divergences"]),
+            divergences=tuple(map(Divergence.from_json, data["divergences"])),
             repeats=int(data["repeats"]),
             prompts=int(data["prompts"]),
             max_new_tokens=int(data["max_new_tokens"]),
@@ -44,12 +44,6 @@ def _method(data: Any) -> MethodResult:
         outside_forward_share=None if share is None else float(share),
         predicted_by_model={str(k): None if v is None else float(v) for k, v in data.get("predicted_by_model", {}).items()},
     )
-
-
-def _divergence(data: Any) -> Divergence:
-    if isinstance(data, dict) and data.get("logit_margin", 0) is None:  # one text ended: no two tokens to weigh
-        data = {**data, "logit_margin": float("inf")}
-    return read_fields(Divergence, data, "“divergences”")
 
 
 def _truth(value: Any, where: str) -> bool | None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from hsd.compare.record import Comparison, MethodResult
-from hsd.export.numbers import digits, milliseconds
+from hsd.export.numbers import milliseconds
 from hsd.measure.record import Measurement
 from hsd.plan.record import Alternative, Plan
 from hsd.records import Environment, Estimate
@@ -122,7 +121,7 @@ def _plan_bar(alternative: Alternative, plan: Plan) -> Bar:
 
 def _share_table(best: Alternative) -> Table:
     rows = [(model, milliseconds(seconds)) for model, seconds in best.seconds_by_model.items()]
-    rows.append(("outside of forward passes", milliseconds(best.overhead_s_per_token)))
+    rows.append(("outside of rounds", milliseconds(best.overhead_s_per_token)))
     return Table("Where the time of a token goes, predicted", ("model", "ms a token"), tuple(rows))
 
 
@@ -180,12 +179,7 @@ def _comparison_section(comparison: Comparison, plan: Plan) -> Section:
         Bar(method.name, method.tokens_per_s.median, method.tokens_per_s.low, method.tokens_per_s.high, _ran_plan(method, plan))
         for method in comparison.methods
     )
-    differences = tuple(
-        f"{divergence.method} departs from the target alone on prompt {divergence.prompt_id} at token {divergence.position}, where "
-        + ("one text ended" if math.isinf(divergence.logit_margin) else f"the two logits differ by {digits(divergence.logit_margin)}")
-        + (": a near-tie." if divergence.near_tie else ".")
-        for divergence in comparison.divergences
-    )
+    differences = tuple(divergence.sentence() for divergence in comparison.divergences)
     text = (
         f"Measured on {comparison.environment.label()}, {comparison.environment.time}, {comparison.sampling.label()}: "
         f"{comparison.prompts} prompts, at most {comparison.max_new_tokens} new tokens, {comparison.repeats} repeats, prefill excluded."

@@ -12,7 +12,9 @@ from tables import PROMPT, Table, hierarchy_of, tables, target_law
 from tiny_models import model_set, small_set
 
 from hsd.compare import lossless
+from hsd.compare.command import describe
 from hsd.compare.lossless import check_lossless, continuation_probabilities, sampling_check
+from hsd.compare.record import Divergence, LosslessReport
 from hsd.errors import BadInput, Cancelled, LevelFault
 from hsd.generate import engine
 from hsd.generate.collect import Generation
@@ -171,6 +173,14 @@ def test_a_target_that_may_end_its_text_at_once_passes():
 def test_a_whole_check_with_an_end_token_passes(plan_of, prompts):
     models = small_set(eos=frozenset(range(0, 64, 3)))  # every third token ends the text
     assert check(models, plan_of("near@3"), prompts).passed
+
+
+def test_divergences_are_told_in_sentences_that_count_from_1(models):
+    near, early = Divergence("a@2,b", "p1", 0, 0.00781, True), Divergence("a@2,b", "p2", 11, float("inf"), False)
+    found = LosslessReport(2, 0, 1, 1, (near, early), (), models.environment)
+    told = describe(json.loads(json.dumps(found.to_json(), allow_nan=False)))
+    assert "a@2,b departs from the target alone on prompt p1 at token 1, where the two logits differ by 0.00781: a near-tie." in told
+    assert "a@2,b departs from the target alone on prompt p2 at token 12, where one text ended." in told
 
 
 def test_nothing_to_check_is_no_success(models, plan_of, prompts):

@@ -188,7 +188,7 @@ def test_transformers_modes_and_early_ends_are_strict_json_too(models, plan, pro
     found = replace(found, methods=(*found.methods, theirs), divergences=(early,))
     assert read_comparison(json.loads(json.dumps(found.to_json(), allow_nan=False))) == found
     report = export("report", plan, comparison=found, markdown=True)
-    assert "transformers departs from the target alone on prompt p1 at token 3, where one text ended." in report
+    assert "transformers departs from the target alone on prompt p1 at token 4, where one text ended." in report
 
 
 def test_stopped_in_the_second_repeat_keeps_the_first(models, plan, prompts):

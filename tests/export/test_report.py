@@ -53,6 +53,8 @@ def test_the_report_names_prediction_measurement_device_and_verdict(plan, measur
         "a near-tie",
         "5 repeats",
         "owner/big alone",
+        "at token 18, where the two logits differ by 0.0078: a near-tie.",
+        "outside of rounds",
     ):
         assert part in text, part
 

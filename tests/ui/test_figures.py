@@ -8,7 +8,7 @@ from scripted import DRAFTS, TARGET, ScriptedEngine, make_comparison, make_measu
 
 from hsd.plan.growth import measure_growth
 from ui import format as fmt
-from ui import palette
+from ui import palette, text
 from ui.engine import CompareRequest
 from ui.figures import acceptance, costs, growth, hierarchy, latency, measured, path, style
 from ui.planning import Limits, make_plan, multipliers, shortest_path
@@ -96,6 +96,12 @@ def test_stacked_parts_sum_to_the_prediction(plan):
     figure = latency.stacked(plan.alternatives, plan.candidates)
     total = sum(trace.x[0] for trace in figure.data)
     assert total == pytest.approx(1e3 * plan.predicted_s_per_token.best, rel=1e-6)
+
+
+def test_what_is_no_round_is_named_so(plan):
+    (rest,) = (trace for trace in latency.stacked(plan.alternatives, plan.candidates).data if "outside" in trace.name)
+    assert rest.name == "outside of rounds" and "outside of rounds: " in rest.hovertemplate and "Outside rounds" in text.COMPARE_HEAD
+    assert text.MEASURE_NOTE.startswith("Outside of rounds: ")
 
 
 def test_shortest_path_figure_draws_the_path_of_the_solution(measurement):

@@ -93,9 +93,9 @@ def stacked(alternatives: Sequence[Alternative], models: Sequence[str], limit: i
             x=[1e3 * one.overhead_s_per_token for one in shown],
             y=list(range(len(shown))),
             orientation="h",
-            name="outside of passes",
+            name="outside of rounds",
             marker=dict(color=transparent(NEUTRAL, 0.6)),
-            hovertemplate="outside of forward passes: %{x:.3g} ms a token<extra></extra>",
+            hovertemplate="outside of rounds: %{x:.3g} ms a token<extra></extra>",
         )
     finish(figure, 110 + sum(20 + 17 * max(1, len(one.hierarchy.drafts)) for one in shown), barmode="stack", bargap=0.35)
     figure.update_layout(legend_traceorder="normal")

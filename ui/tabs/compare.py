@@ -138,11 +138,7 @@ def lossless_answer(report: LosslessReport) -> Node:
 
 
 def divergence_lines(divergences: Sequence[Divergence]) -> list[Node]:
-    lines: list[Node] = []
-    for one in divergences[:TOLD]:
-        kind = text.NEAR_TIE if one.near_tie else text.DIFFERENT
-        where = f"{text.METHODS.get(one.method, one.method)}, prompt {one.prompt_id}, token {one.position + 1}"
-        lines.append(el("p", f"{where}: {kind}, logit margin {one.logit_margin:.3g}", cls="small"))
+    lines: list[Node] = [el("p", one.sentence(text.METHODS.get(one.method, "")), cls="small") for one in divergences[:TOLD]]
     if len(divergences) > TOLD:
         lines.append(el("p", text.MORE.format(count=len(divergences) - TOLD), cls="small muted"))
     return lines
