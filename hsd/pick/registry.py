@@ -241,7 +241,8 @@ class Registry:
         else:
             return
         raise ModelUnavailable(
-            f"{name} needs {gb(needed)} of memory and {gb(usable_bytes(device))} are usable on {device}; choose a smaller model or dtype, or another device."
+            f"{name} needs {gb(needed)} of memory and {gb(usable_bytes(device))} are usable on {device}; "
+            "choose a smaller model or dtype, or another device."
         )
 
     def _used(self, key: _Key, entry: _Entry) -> bool:

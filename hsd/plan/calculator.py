@@ -12,6 +12,7 @@ from hsd.errors import BadInput
 from hsd.measure.record import Acceptance, Measurement, PromptSetInfo
 from hsd.records import Environment, Estimate, Sampling
 
+
 def typed_measurement(
     costs: Mapping[str, float | Mapping[int, float]],
     acceptance: Mapping[tuple[str, str], float],

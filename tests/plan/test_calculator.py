@@ -6,6 +6,7 @@ from hsd.errors import BadInput
 from hsd.plan.calculator import from_csv, typed_measurement
 from hsd.plan.planner import plan
 
+
 def test_example_where_a_third_model_lowers_the_latency(examples):
     found = plan(from_csv(examples[0]))
     assert [level.model for level in found.hierarchy.levels] == ["small", "medium", "large"]
