@@ -6,12 +6,14 @@ from dataclasses import replace
 import pytest
 from scripted import DRAFTS, TARGET, ScriptedEngine, make_comparison, make_measurement
 
+from hsd.compare.record import Divergence
 from hsd.plan.growth import measure_growth
 from ui import format as fmt
 from ui import palette, text
 from ui.engine import CompareRequest
 from ui.figures import acceptance, costs, growth, hierarchy, latency, measured, path, style
 from ui.planning import Limits, make_plan, multipliers, shortest_path
+from ui.tabs.compare import divergence_lines
 from ui.tabs.predictions import against_measured
 
 
@@ -101,7 +103,6 @@ def test_stacked_parts_sum_to_the_prediction(plan):
 def test_what_is_no_round_is_named_so(plan):
     (rest,) = (trace for trace in latency.stacked(plan.alternatives, plan.candidates).data if "outside" in trace.name)
     assert rest.name == "outside of rounds" and "outside of rounds: " in rest.hovertemplate and "Outside rounds" in text.COMPARE_HEAD
-    assert text.MEASURE_NOTE.startswith("Outside of rounds: ")
 
 
 def test_shortest_path_figure_draws_the_path_of_the_solution(measurement):
@@ -134,6 +135,13 @@ def test_latency_models_stand_beside_what_was_measured(plan):
     assert fmt.milliseconds(measured_s) in told and f"{'+' if error >= 0 else '−'}{fmt.percent(abs(error))}" in told
     unpredicted = tuple(replace(method, predicted_by_model={}) for method in comparison.methods)
     assert against_measured(replace(comparison, methods=unpredicted)) is None
+
+
+def test_places_where_texts_depart_are_told_as_in_a_report():
+    found = [Divergence("hierarchy", "p1", 11, 0.002, True), Divergence("x@2,y", "p2", 0, float("inf"), False)]
+    near, early = map(json.dumps, divergence_lines(found))
+    assert "planned hierarchy departs from the target alone on prompt p1 at token 12, where the two logits differ by 0.002: a near" in near
+    assert "x@2,y departs from the target alone on prompt p2 at token 1, where one text ended." in early
 
 
 def test_sweep_figure_draws_every_point_with_both_intervals(plan):
