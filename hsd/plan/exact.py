@@ -21,7 +21,7 @@ class Latency:
     """Seconds per token of S cases."""
 
     by_level: Array  # (S, K+1) share of each model, smallest first
-    overhead: Array  # (S,) outside of forward passes
+    overhead: Array  # (S,) outside of the models' rounds
 
     @property
     def total(self) -> Array:

@@ -35,7 +35,7 @@ class Alternative:
     hierarchy: Hierarchy
     predicted_s_per_token: Prediction
     seconds_by_model: dict[str, float]  # each model's share of the seconds of one token; with the overhead they sum to `best`
-    overhead_s_per_token: float = 0.0  # outside of forward passes
+    overhead_s_per_token: float = 0.0  # outside of the models' rounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +56,15 @@ class Plan:
         """How many times as fast as the target alone."""
         return self.autoregressive_s_per_token / self.predicted_s_per_token.best
 
-    def check_environment(self, here: Environment) -> None:
-        """Raise `BadInput` when the plan was measured on another device or in another dtype than `here`."""
+    def elsewhere(self, here: Environment) -> str | None:
+        """What to know of the predictions when the plan was measured on another device or in another dtype than `here`."""
         there = self.environment
-        if (there.device_name, there.dtype) != (here.device_name, here.dtype):
-            raise BadInput(f"This plan was measured on {there.label()}, not on {here.label()}; measure here and plan again.")
+        if (there.device_name, there.dtype) == (here.device_name, here.dtype):
+            return None
+        return (
+            f"This plan was measured on {there.label()} and runs on {here.label()}: its predictions are not of this run. "
+            "Measure here and plan again."
+        )
 
     def to_json(self) -> dict[str, Any]:
         """The plan file: JSON types only; a hierarchy is a list of {model, threshold}, the target last and without threshold."""
