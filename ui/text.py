@@ -42,8 +42,8 @@ STATUS = {"ready": "ready", "download": "downloads on first use", "unusable": "u
 # Measure
 MEASURE_BUTTON = "Measure"
 MEASURE_HELP = (
-    "Times one forward pass of every model at several widths, and how often each model's tokens are accepted by every larger one, "
-    "on text that the target itself writes."
+    "Times forward passes of every model at several widths (of a draft the mean of four in a row, as it runs below a verifier), and "
+    "how often each model's tokens are accepted by every larger one, on text that the target itself writes."
 )
 THOROUGH = "Thorough (more prompts and widths, takes several times longer)"
 AGAIN = "Measure again, even if there is a kept measurement of the same conditions"
@@ -52,12 +52,13 @@ OWN_PROMPTS_HELP = "Paste prompts or load a file; empty takes the built-in set o
 PROMPTS_FILE, PROMPTS_FORMAT, PROMPTS_COLUMN = "Load a prompt file", "Format", "Column or field (jsonl, csv)"
 PROMPTS_NOT_TEXT = "This file is not text in UTF-8; save it as txt, jsonl or csv."
 HEATMAP = "Acceptance rate of a token of the row's model at the column's model; ± is half the 95 % interval"
-COSTS = "Time of one forward pass by width (number of new tokens), median with 95 % interval"
+COSTS = "Time of a forward pass by width (number of new tokens), median with 95 % interval"
 MEASURE_TABLE = "Cost and memory of each model"
 MEASURE_HEAD = ("Model", "Narrowest pass (median, 95 %)", "Widest pass (median, 95 %)", "Memory it adds")
 KIND = "Kind of prompt"
 BY_KIND = "Acceptance at {target} by kind of prompt, with 95 % interval over n prompts"
-MEASURE_NOTE = "Outside of rounds: {overhead} a target round. All models together: {total} of weights."
+MEASURE_NOTE = "Beside the passes, in µs: {overheads}. All models together: {total} of weights."
+OVERHEADS, OVERHEAD_ROUNDS = "{target} a target round, {token} a token", "a round of {rounds}"
 SETTINGS = "{count} prompts ({name}) · context {context} tokens · {sampling} · {environment} · {kernels} · {time} UTC"
 KEPT = "Kept measurement of the same models, device, versions, settings and prompts; “Measure again” makes a new one."
 FOUND_KEPT = "A kept measurement of {time} was made under the same conditions and is shown ({key}). Tick “Measure again” for a new one."

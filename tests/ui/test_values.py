@@ -1,8 +1,11 @@
 """What the page sends to the browser and keeps on the server: pane, stack trace, counters, numbers, store, sample."""
 
 import json
+import sys
 import time
+from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -14,9 +17,9 @@ from hsd.generate.events import RoundEvent, TokenEvent
 from hsd.measure.record import Trace
 from hsd.records import Hierarchy, Progress, Sampling
 from ui import format as fmt
-from ui import sample, stack_trace, text, token_pane
+from ui import live, sample, stack_trace, text, token_pane
 from ui.counters import Counters
-from ui.engine import GenerateRequest, Setup
+from ui.engine import CompareRequest, GenerateRequest, Setup
 from ui.hero import hero
 from ui.nodes import decoded, el, encoded, json_html
 from ui.planning import Limits, check_whole, make_plan, sliders, what_if
@@ -24,6 +27,7 @@ from ui.recorder import collect
 from ui.sidebar import added, read_sampling, read_setup, selected
 from ui.store import Store
 from ui.tabs.kinds import kind_table
+from ui.tabs.measure import measure_facts, measure_table
 from ui.tabs.plan import what_if_answer
 from ui.trace_file import read_trace
 
@@ -99,6 +103,20 @@ def test_acceptance_is_told_by_kind_of_prompt_where_positions_were_recorded():
     traces = tuple(Trace(kind, kind, 4, {"quantized:int4": {TARGET: (value,) * 4}}, {}) for kind, value in (("chat", 0.5), ("code", 0.75)))
     told = json.dumps(kind_table(replace(measurement, traces=traces)))
     assert all(word in told for word in ("chat", "code", "0.50", "0.75", "n=1"))
+
+
+def test_everything_beside_the_passes_is_told_with_its_unit():
+    measurement = replace(make_measurement(), token_overhead_s=9.2e-6, round_overhead_s={"prompt-lookup": 54.2e-6, TARGET: 176e-6})
+    told = json.dumps(measure_table(measurement), ensure_ascii=False)
+    assert f"in µs: 400 a target round, 9.20 a token; a round of prompt-lookup 54.2, {TARGET} 176. All" in told
+    assert "in µs: 400 a target round, 0 a token. All" in json.dumps(measure_table(make_measurement()), ensure_ascii=False)
+
+
+def test_prompts_of_a_measurement_that_was_stopped_are_those_that_were_measured():
+    chosen = make_measurement()
+    assert chosen.prompts.count == 40
+    stopped = replace(chosen, traces=tuple(Trace(name, "chat", 1, {}, {}) for name in "abc"))
+    assert json.dumps(measure_facts(stopped, "partial", None), ensure_ascii=False).count('"3 prompts (') == 1
 
 
 def test_hero_counts_only_runs_of_the_very_plan():
@@ -191,6 +209,18 @@ def test_recorded_sample_survives_a_file_and_a_broken_file_is_no_sample(tmp_path
 def test_recording_a_sample_measures_plans_generates_and_compares(tmp_path):
     made = sample.record(ScriptedEngine(rate=1e6, step_s=0), tmp_path / "sample.json", max_new_tokens=32)
     assert made.run.alone and made.comparison and sample.load(tmp_path / "sample.json") == made
+
+
+@pytest.mark.parametrize(("dtype", "told"), [("bfloat16", 1), ("float32", 0)])
+def test_comparing_a_plan_of_another_device_or_dtype_says_so(monkeypatch, dtype, told):
+    notices = []
+    models = SimpleNamespace(environment=replace(STAMP, dtype=dtype))
+    monkeypatch.setattr(live, "_models", lambda *_: nullcontext(models))
+    monkeypatch.setitem(sys.modules, "hsd.compare.run", SimpleNamespace(compare=lambda *_, **__: "compared"))  # without torch
+    request = CompareRequest(make_sample().plan, 1, 8, False)
+    setup = Setup(TARGET, DRAFTS, dtype=dtype)
+    assert live.LiveEngine().compare(setup, request, lambda _: None, notices.append, lambda: False) == "compared"
+    assert len(notices) == told and all("float32 and runs on" in notice for notice in notices)
 
 
 def test_what_if_changes_the_plan_and_ignores_what_is_no_slider():

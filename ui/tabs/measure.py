@@ -56,7 +56,7 @@ def create_measure(page: Page, side: Sidebar) -> None:
 
     def draw(measurement: Measurement, badge: str | None = None, hint: str | None = None) -> Updates:
         updates: Updates = {
-            facts: _facts(measurement, badge, hint),
+            facts: measure_facts(measurement, badge, hint),
             cost: curves(measurement),
             figures: el("div", measure_table(measurement), kind_table(measurement)),
         }
@@ -140,10 +140,10 @@ def _plan_trouble(page: Page, ids: Ids) -> Updates:
     return {}
 
 
-def _facts(measurement: Measurement, badge: str | None, hint: str | None) -> Node:
+def measure_facts(measurement: Measurement, badge: str | None, hint: str | None) -> Node:
     stamp = measurement.environment
     line = text.SETTINGS.format(
-        count=measurement.prompts.count,
+        count=len(measurement.traces) or measurement.prompts.count,  # a file without traces tells only how many were chosen
         name=measurement.prompts.name,
         context=measurement.context_tokens,
         sampling=measurement.sampling.label(),
@@ -171,9 +171,20 @@ def measure_table(measurement: Measurement) -> Node:
             ]
         )
     total = fmt.memory(sum(measurement.memory_bytes.get(model, 0) for model in measurement.models))
-    rounds = el("p", text.MEASURE_NOTE.format(overhead=fmt.seconds(measurement.overhead_s), total=total), cls="muted small")
+    note = el("p", text.MEASURE_NOTE.format(overheads=_overheads(measurement), total=total), cls="muted small")
     head: list[Node] = list(text.MEASURE_HEAD)
-    return el("div", table(head, rows, text.MEASURE_TABLE), rounds)
+    return el("div", table(head, rows, text.MEASURE_TABLE), note)
+
+
+def _overheads(measurement: Measurement) -> str:
+    """All that a running hierarchy takes beside the passes of its models."""
+
+    def microseconds(seconds: float) -> str:
+        return fmt.significant(seconds * 1e6)
+
+    told = text.OVERHEADS.format(target=microseconds(measurement.overhead_s), token=microseconds(measurement.token_overhead_s))
+    rounds = ", ".join(f"{name} {microseconds(seconds)}" for name, seconds in measurement.round_overhead_s.items())
+    return told + (f"; {text.OVERHEAD_ROUNDS.format(rounds=rounds)}" if rounds else "")
 
 
 def _cost(measurement: Measurement, model: str, width: int | None) -> Node:
