@@ -179,9 +179,18 @@ def test_progress_goes_to_stderr_and_tables_to_stdout(hsd, measured):
         "compare", "--plan", plan_file, "--prompts", measured / "prompts.txt", "--max-new-tokens", 4, "--methods", "hierarchy"
     )
     assert status == 0 and "repeat 1 of 3" in err and "repeat" not in out.splitlines()[-1]
-    assert "tokens/s" in out and "prompt-lookup@3" in out
+    assert "tokens/s" in out and "prompt-lookup@3" in out and "was measured on" not in err
     status, out, err = hsd("plan", measured / "m.json", "--out", measured / "p2.json")
     assert status == 0 and out.startswith("Plan: ") and "ms" in out
+
+
+def test_a_plan_from_another_device_is_said_to_be_one(hsd, measured):
+    found = json.loads(plan_with_drafts(measured, ("prompt-lookup", 3)).read_text())
+    found["environment"]["device_name"] = "another processor"
+    (measured / "elsewhere.json").write_text(json.dumps(found))
+    words = ["--prompts", measured / "prompts.txt", "--max-new-tokens", 4, "--repeats", 1, "--methods", "hierarchy"]
+    status, _, err = hsd("compare", "--plan", measured / "elsewhere.json", *words)
+    assert status == 0 and "was measured on another processor" in err
 
 
 def test_a_sweep_by_json(ok, measured):
