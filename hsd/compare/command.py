@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     with REGISTRY.lease(plan.hierarchy.target, drafts, device=args.device, dtype=dtype, report=report_to_stderr) as models:
         if models.notices:
             raise BadInput(" ".join(models.notices))
-        if note := plan.elsewhere(models.environment):
+        if not (args.lossless or args.sweep) and (note := plan.elsewhere(models.environment)):
             print(note, file=sys.stderr)
         if args.lossless:
             result = check_lossless(models, plan, prompts.spread(count), max_new_tokens=args.max_new_tokens, report=report_to_stderr)
