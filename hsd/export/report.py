@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from hsd.compare.record import Comparison, MethodResult
 from hsd.export.numbers import milliseconds
-from hsd.measure.record import Measurement
+from hsd.measure.record import FEWEST_PROMPTS, Acceptance, Measurement
 from hsd.plan.record import Alternative, Plan
 from hsd.records import Environment, Estimate
 
@@ -138,7 +138,7 @@ def _measurement_section(measurement: Measurement) -> Section:
         for width, cost in sorted(measurement.cost_s[model].items())
     ]
     rates = [
-        (draft, verifier, f"{rate.mean:.3f}", f"{rate.low:.3f} to {rate.high:.3f}", str(rate.positions), str(rate.prompts))
+        (draft, verifier, f"{rate.mean:.3f}", _acceptance_interval(rate), str(rate.positions), str(rate.prompts))
         for draft, row in measurement.acceptance.items()
         for verifier, rate in row.items()
     ]
@@ -148,7 +148,7 @@ def _measurement_section(measurement: Measurement) -> Section:
         (
             f"Measured on {measurement.environment.label()}, {measurement.environment.time}, {measurement.sampling.label()}, "
             f"{measurement.context_tokens} tokens of context, prompts “{measurement.prompts.name}”{counted}. "
-            "Acceptance intervals resample the prompts.",
+            f"Acceptance intervals resample the prompts; fewer than {FEWEST_PROMPTS} give none.",
         ),
         (
             Table(
@@ -206,6 +206,10 @@ def _environment_section(environment: Environment) -> Section:
         ("time", environment.time),
     )
     return Section("Environment", (), (Table("Where the plan's figures were made", ("", ""), rows),))
+
+
+def _acceptance_interval(rate: Acceptance) -> str:
+    return f"{rate.interval[0]:.3f} to {rate.interval[1]:.3f}" if rate.interval else ""
 
 
 def _rate(estimate: Estimate) -> str:

@@ -11,7 +11,7 @@ from hsd.console import report_to_stderr, write_json
 from hsd.measure.breakdown import Breakdown, acceptance_by_category, acceptance_by_position
 from hsd.measure.hub_prompts import PRESETS, load_named
 from hsd.measure.prompts import load_default
-from hsd.measure.record import Measurement
+from hsd.measure.record import FEWEST_PROMPTS, Acceptance, Measurement
 from hsd.measure.store import measure_or_find
 from hsd.pick.registry import REGISTRY
 from hsd.records import Sampling
@@ -77,17 +77,20 @@ def describe(result: dict[str, Any]) -> str:
         costs = ", ".join(f"{width}: {cost.median * 1e3:.1f}" for width, cost in sorted(measurement.cost_s[name].items()))
         lines.append(f"  {name:<18} {costs}")
         lines += [f"  {'':<18} {_memory(measurement, name)}"]
-    lines += ["", _overheads(measurement), "", "Acceptance (95 % interval):"]
+    lines += ["", _overheads(measurement), "", f"Acceptance over n prompts (95 % interval where n is {FEWEST_PROMPTS} or more):"]
     for draft, row in measurement.acceptance.items():
         for verifier, value in row.items():
-            lines.append(f"  {draft:<18} at {verifier:<18} {value.mean:.3f} ({value.low:.3f} to {value.high:.3f}, n={value.positions})")
+            lines.append(f"  {draft:<18} at {verifier:<18} {_rate(value, 3)}, {value.positions} positions")
     lines += ["", "Acceptance at the target by kind of prompt:"]
     for kind, rates in acceptance_by_category(measurement.traces).items():
         at_target = [(draft, row[measurement.target]) for draft, row in rates.items() if measurement.target in row]
-        lines.append(
-            f"  {kind:<18} " + ", ".join(f"{draft} {rate.mean:.2f} ({rate.low:.2f} to {rate.high:.2f})" for draft, rate in at_target)
-        )
+        lines.append(f"  {kind:<18} " + ", ".join(f"{draft} {_rate(rate, 2)}" for draft, rate in at_target))
     return "\n".join(lines)
+
+
+def _rate(rate: Acceptance, digits: int) -> str:
+    interval = f"{rate.interval[0]:.{digits}f} to {rate.interval[1]:.{digits}f}, " if rate.interval else ""
+    return f"{rate.mean:.{digits}f} ({interval}n={rate.prompts})"
 
 
 def _memory(measurement: Measurement, name: str) -> str:

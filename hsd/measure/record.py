@@ -8,16 +8,23 @@ from typing import Any
 from hsd.errors import BadInput
 from hsd.records import SCHEMA, Environment, Estimate, Sampling, read_fields
 
+FEWEST_PROMPTS = 5  # below, resampling prompts says nothing: of two it gives the two themselves, which hold the mean every other time
+
 
 @dataclass(frozen=True, slots=True)
 class Acceptance:
-    """Acceptance rate α of a draft's token at a verifier (design §3); the interval resamples prompts."""
+    """Acceptance rate α of a draft's token at a verifier (design §3); `low` and `high` resample prompts, see `interval`."""
 
     mean: float
     low: float
     high: float
     positions: int
     prompts: int
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The 95 % interval for people; None where too few prompts were measured to give one."""
+        return (self.low, self.high) if self.prompts >= FEWEST_PROMPTS else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,6 +72,12 @@ def test_counts_and_ranges_are_named_as_what_they_are(plan, measurement, compari
         assert "spread over the repeats" in written["Comparison"]
 
 
+def test_acceptance_over_four_prompts_has_no_interval(plan, measurement):
+    few = {draft: {verifier: replace(rate, prompts=4) for verifier, rate in row.items()} for draft, row in measurement.acceptance.items()}
+    told, untold = (write_html(build_report(plan, one)) for one in (measurement, replace(measurement, acceptance=few)))
+    assert "0.770 to 0.850" in told and "0.770" not in untold and "0.812" in untold
+
+
 def test_without_measurement_and_comparison_nothing_measured_is_claimed(plan):
     text = " ".join(read(export("report", plan)).text)
     assert "All figures here are predictions" in text and "Measured on" not in text and "identical" not in text

@@ -105,6 +105,13 @@ def test_acceptance_is_told_by_kind_of_prompt_where_positions_were_recorded():
     assert all(word in told for word in ("chat", "code", "0.50", "0.75", "n=1"))
 
 
+def test_acceptance_by_kind_has_an_interval_only_where_five_prompts_or_more_were_measured():
+    values = {"chat": (0.0, 1.0, 0.5, 0.5), "code": (0.0, 1.0, 0.5, 0.5, 0.5)}
+    traces = [Trace(kind, kind, 1, {"quantized:int4": {TARGET: (rate,)}}, {}) for kind, rates in values.items() for rate in rates]
+    told = json.dumps(kind_table(replace(make_measurement(("quantized:int4",)), traces=tuple(traces))), ensure_ascii=False)
+    assert '"n=4"' in told and "–0.80, n=5" in told and "where n is 5 or more" in told
+
+
 def test_everything_beside_the_passes_is_told_with_its_unit():
     measurement = replace(make_measurement(), token_overhead_s=9.2e-6, round_overhead_s={"prompt-lookup": 54.2e-6, TARGET: 176e-6})
     told = json.dumps(measure_table(measurement), ensure_ascii=False)
@@ -285,7 +292,7 @@ def test_what_the_browser_sends_is_checked():
             read_setup(target, None, "auto", "auto")
     with pytest.raises(BadInput):
         read_setup("m", None, "auto", "float128")
-    for sampling in ((None, 0, 1, 0), (-1, 0, 1, 0), (0, 0, 0, 0), ("0", 0, 1, 0)):
+    for sampling in ((None, 0, 1, 0), (-1, 0, 1, 0), (0, 0, 0, 0), ("0", 0, 1, 0), (1, 2.5, 1, 0), (1, 0, 1, 0.5), (1, 0, 1, 1e300)):
         with pytest.raises(BadInput):
             read_sampling(*sampling)
 
