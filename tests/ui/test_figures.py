@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from scripted import DRAFTS, TARGET, ScriptedEngine, make_comparison, make_measurement
@@ -78,6 +79,12 @@ def test_cost_curves_carry_median_and_interval_in_milliseconds(measurement):
     assert len({trace.marker.symbol for trace in figure.data}) == len(figure.data), "lines differ by more than colour"
 
 
+def test_widths_on_the_axis_of_the_cost_curve_do_not_run_together_on_a_phone(measurement):
+    costs_s = {model: {width: rows[max(rows)] for width in (*range(1, 10), 12, 17, 25)} for model, rows in measurement.cost_s.items()}
+    ticks = costs.curves(replace(measurement, cost_s=costs_s)).layout.xaxis.tickvals
+    assert ticks[0] == 1 and ticks[-1] == 25 and all(b - a >= 24 / 14 for a, b in pairwise(ticks))
+
+
 def test_hierarchy_graph_emphasises_the_plan(measurement, plan):
     figure = hierarchy.graph(plan, measurement, {})
     widths = [trace.line.width for trace in figure.data if trace.mode == "lines"]
@@ -117,6 +124,22 @@ def test_compare_bars_carry_spread_and_prediction(plan):
     best = max(comparison.methods, key=lambda method: method.tokens_per_s.median)
     assert max(figure.data[0].x) == best.tokens_per_s.median
     assert len(figure.data[1].x) == sum(method.predicted_tokens_per_s is not None for method in comparison.methods)
+
+
+def test_the_measured_number_stands_with_the_name_of_its_bar_and_not_beside_the_prediction(plan):
+    comparison = make_comparison(plan)
+    figure = measured.bars(comparison)
+    told = dict(zip(figure.data[0].x, figure.layout.yaxis.ticktext, strict=True))
+    assert all(f"measured <b>{fmt.significant(median)}</b>" in words for median, words in told.items())
+    assert not figure.layout.annotations
+
+
+def test_only_the_target_alone_has_a_model_s_colour_in_a_comparison(plan):
+    comparison = make_comparison(plan)
+    coloured = {name: measured.colour(name) for name in (method.name for method in comparison.methods)}
+    assert coloured.pop("target") == palette.TARGET
+    assert coloured["hierarchy"] == palette.NEUTRAL and len(coloured) > 2
+    assert not set(coloured.values()) & set(palette.SOLIDS)
 
 
 def test_arcs_of_the_plan_carry_acceptance_and_multiplier(measurement, plan):

@@ -70,7 +70,7 @@ def heatmap(measurement: Measurement) -> go.Figure:
     figure.update_xaxes(
         tickvals=list(range(len(verifiers))),
         ticktext=[wrapped(model) for model in verifiers],
-        tickangle=0,
+        autotickangles=[0, -50, -90],  # the first at which names do not overlap
         tickfont_size=11,
         showgrid=False,
         side="bottom",

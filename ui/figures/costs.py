@@ -43,6 +43,15 @@ def curves(measurement: Measurement) -> go.Figure:
             hovertemplate=f"{full(model)}<br>%{{x}} new tokens: %{{y:.3g}} ms<extra></extra>",
         )
     finish(figure, 360)
-    figure.update_xaxes(title_text="new tokens in one pass (width)", tickvals=widths if len(widths) <= 12 else None, showgrid=False)
+    figure.update_xaxes(title_text="new tokens in one pass (width)", tickvals=_apart(widths), showgrid=False)
     figure.update_yaxes(title_text="ms per pass", rangemode="tozero")
     return figure
+
+
+def _apart(widths: list[int]) -> list[int]:
+    """The widths to write on the axis: those that stand far enough from the one before for a phone's screen."""
+    kept: list[int] = []
+    for width in widths:
+        if not kept or width - kept[-1] >= (widths[-1] - widths[0]) / 14:
+            kept.append(width)
+    return kept

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
-from hsd.compare.record import Comparison, Sweep
+from hsd.compare.record import Comparison, MethodResult, Sweep
 from ui import format as fmt
 from ui import text
 from ui.figures.style import finish, full
@@ -14,7 +14,12 @@ from ui.palette import DRAFTS, NEUTRAL, TARGET, transparent
 
 
 def colour(method: str) -> str:
-    return {"hierarchy": TARGET, "target": NEUTRAL, "best-single": DRAFTS[0]}.get(method, transparent(NEUTRAL, 0.6))
+    """The target alone has the target's colour; what joins several models has none of theirs, and the planned hierarchy stands out."""
+    return {"target": TARGET, "hierarchy": NEUTRAL, "best-single": transparent(NEUTRAL, 0.45)}.get(method, transparent(NEUTRAL, 0.15))
+
+
+def _edge(method: str) -> str:
+    return TARGET if method == "target" else NEUTRAL
 
 
 def bars(comparison: Comparison) -> go.Figure:
@@ -27,7 +32,10 @@ def bars(comparison: Comparison) -> go.Figure:
             x=medians,
             y=places,
             orientation="h",
-            marker=dict(color=[colour(method.name) for method in methods]),
+            marker=dict(
+                color=[colour(method.name) for method in methods],
+                line=dict(color=[_edge(method.name) for method in methods], width=1.5),
+            ),
             error_x=dict(
                 type="data",
                 symmetric=False,
@@ -57,21 +65,15 @@ def bars(comparison: Comparison) -> go.Figure:
         showlegend=False,
     )
     right = max([method.tokens_per_s.high for method in methods] + [value for value, _ in predicted])
-    for place, method in enumerate(methods):
-        edge = max(method.tokens_per_s.high, method.predicted_tokens_per_s or 0)
-        figure.add_annotation(
-            x=edge,
-            y=place,
-            text=f"<b>{fmt.significant(method.tokens_per_s.median)}</b>",
-            showarrow=False,
-            xanchor="left",
-            xshift=12,
-            name="label",
-        )
     finish(figure, 90 + 46 * len(methods), bargap=0.4)
-    figure.update_xaxes(title_text="tokens per second", range=[0, 1.3 * right])
-    figure.update_yaxes(tickvals=places, ticktext=[text.METHODS.get(method.name, full(method.name)) for method in methods], showgrid=False)
+    figure.update_xaxes(title_text="tokens per second", range=[0, 1.06 * right])
+    figure.update_yaxes(tickvals=places, ticktext=[_named(method) for method in methods], showgrid=False)
     return figure
+
+
+def _named(method: MethodResult) -> str:
+    """Name and measured number together: beside a bar's end the number would stand next to the prediction's diamond."""
+    return f"{text.METHODS.get(method.name, full(method.name))}<br>measured <b>{fmt.significant(method.tokens_per_s.median)}</b>"
 
 
 SYMBOLS = ("circle", "diamond", "square", "triangle-up")
@@ -97,7 +99,9 @@ def scatter(comparison: Comparison) -> go.Figure:
             ),
             mode="markers",
             name=label,
-            marker=dict(size=13, color=colour(method.name), symbol=SYMBOLS[place % len(SYMBOLS)]),
+            marker=dict(
+                size=13, color=colour(method.name), symbol=SYMBOLS[place % len(SYMBOLS)], line=dict(color=_edge(method.name), width=1.5)
+            ),
             text=[full(method.hierarchy)],
             hovertemplate=f"{label}<br>%{{text}}<br>predicted %{{x:.3g}} ms, measured %{{y:.3g}} ms a token<extra></extra>",
         )
