@@ -10,6 +10,7 @@ DEFAULT_CANDIDATES = ("prompt-lookup", "quantized:int4", "quantized:int8", "earl
 
 MAX_DEPTH = 4  # drafts below the target
 MAX_THRESHOLD = 16  # largest threshold the planner considers
+MOST_GB = 1_000_000  # of a memory limit; beyond it the number is a mistake
 MAX_PROMPT_CHARACTERS = 200_000
 DEFAULT_MAX_NEW_TOKENS = 128
 MAX_NEW_TOKENS = 4096

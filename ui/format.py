@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hsd.records import Hierarchy
+from hsd.units import byte_size
 
 
 def significant(value: float, digits: int = 3) -> str:
@@ -49,11 +50,7 @@ def percent(share: float) -> str:
 def memory(size_bytes: int | None) -> str:
     if size_bytes is None:
         return "–"
-    if size_bytes < 1e6:
-        return f"{size_bytes / 1e3:.0f} kB"
-    if size_bytes < 1e9:
-        return f"{size_bytes / 1e6:.0f} MB"
-    return f"{size_bytes / 1e9:.1f} GB"
+    return byte_size(size_bytes)
 
 
 def parameters(count: int | None) -> str:

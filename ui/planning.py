@@ -17,7 +17,7 @@ from hsd.plan.problem import from_measurement, widest_pass
 from hsd.plan.record import Alternative, Plan
 from hsd.plan.whatif import without_agreements
 from hsd.records import Hierarchy, Level
-from hsd.settings import MAX_DEPTH, MAX_THRESHOLD
+from hsd.settings import MAX_DEPTH, MAX_THRESHOLD, MOST_GB
 from ui import text
 
 
@@ -30,8 +30,8 @@ class Limits:
 
 def read_limits(depth: Any, threshold: Any, memory_gb: Any) -> Limits:
     """Limits out of number fields; raises `BadInput` that names the field."""
-    if not isinstance(memory_gb, int | float) or memory_gb < 0:
-        raise BadInput("The memory limit is empty or negative; give a number of GB, 0 for none.")
+    if not isinstance(memory_gb, int | float) or not 0 <= memory_gb < MOST_GB:
+        raise BadInput(f"The memory limit is empty, negative or too large; give a number of GB below {MOST_GB:,}, 0 for none.")
     return Limits(
         check_whole(depth, text.MAX_DEPTH, 1, MAX_DEPTH),
         check_whole(threshold, text.MAX_THRESHOLD, 1, MAX_THRESHOLD),
@@ -144,6 +144,8 @@ def _base_cost(measurement: Measurement, model: str) -> float:
 
 def check_whole(value: Any, what: str, low: int, high: int) -> int:
     """A whole number from a number field or text, or `BadInput` that names the field."""
+    if value is None:
+        raise BadInput(f"{what} is empty; give a whole number from {low} to {high}.")
     words = str(value).strip()
     if not re.fullmatch(r"\d+(\.0+)?", words) or not low <= float(words) <= high:
         raise BadInput(f"{what} is “{words[:40]}”; give a whole number from {low} to {high}.")

@@ -65,10 +65,11 @@ def create_sidebar() -> Sidebar:
         memory = nodes(elem_id="memory")
         device = gr.Dropdown([(text.DEVICE_AUTO, "auto")], value="auto", label=text.DEVICE, elem_id="device")
         with gr.Accordion(text.SAMPLING, open=False, elem_id="sampling"):
-            temperature = gr.Number(0, label=text.TEMPERATURE, minimum=0, maximum=10, step=0.1)
-            top_k = gr.Number(0, label=text.TOP_K, minimum=0, precision=0)
-            top_p = gr.Number(1, label=text.TOP_P, minimum=0, maximum=1, step=0.05)
-            seed = gr.Number(0, label=text.SEED, precision=0)
+            # Bounds are checked by the handlers: Gradio's own check ends an event without a word in the status line.
+            temperature = gr.Number(0, label=text.TEMPERATURE, step=0.1, elem_id="temperature")
+            top_k = gr.Number(0, label=text.TOP_K)
+            top_p = gr.Number(1, label=text.TOP_P, step=0.05)
+            seed = gr.Number(0, label=text.SEED)
             dtype = gr.Dropdown(list(DTYPES), value="auto", label=text.DTYPE)
     return Sidebar(target, device, dtype, picker, memory, temperature, top_k, top_p, seed)
 
@@ -100,6 +101,9 @@ def read_sampling(temperature: Any, top_k: Any, top_p: Any, seed: Any) -> Sampli
     for label, value in ((text.TEMPERATURE, temperature), (text.TOP_K, top_k), (text.TOP_P, top_p), (text.SEED, seed)):
         if not isinstance(value, int | float) or isinstance(value, bool):
             raise BadInput(f"“{label}” is empty or not a number.")
+    for label, value in ((text.TOP_K, top_k), (text.SEED, seed)):
+        if value != round(value):
+            raise BadInput(f"“{label}” is {value}; give a whole number.")
     return Sampling(temperature=float(temperature), top_k=int(top_k), top_p=float(top_p), seed=int(seed))
 
 

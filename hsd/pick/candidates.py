@@ -15,10 +15,11 @@ from hsd.pick.catalogue import CATALOGUE
 from hsd.pick.device import choose_device, choose_dtype
 from hsd.pick.facts import Facts, facts_of, facts_of_entry
 from hsd.pick.load import load_tokenizer
-from hsd.pick.memory import Footprint, derived_bytes, gb, usable_bytes
+from hsd.pick.memory import Footprint, derived_bytes, usable_bytes
 from hsd.pick.placement import may_spread
 from hsd.pick.registry import REGISTRY
 from hsd.pick.source import availability
+from hsd.units import byte_size
 
 Kind = Literal["free", "derived", "model"]
 Status = Literal["ready", "download", "unusable"]
@@ -88,7 +89,8 @@ def memory_fit(target: str, drafts: Sequence[str], *, device: str = "auto", dtyp
     usable = usable_bytes(where)
     fits = needed <= usable or may_spread(needed, where)
     verdict = "fits" if fits else "does not fit; leave out a draft, or choose a smaller model or dtype"
-    sentence = f"{gb(sum(by_model.values()))} in all, {gb(needed)} of it still to load, {gb(usable)} usable on {where}: {verdict}."
+    total, missing = byte_size(sum(by_model.values())), byte_size(needed)
+    sentence = f"{total} in all, {missing} of it still to load, {byte_size(usable)} usable on {where}: {verdict}."
     return MemoryFit(by_model, needed, usable, fits, sentence)
 
 
@@ -115,7 +117,7 @@ def _derived(name: str, base: Facts, dtype: torch.dtype, device: torch.device) -
         elif device.type != "cpu":
             reason = f"Weight-only {detail} copies run on CPU kernels, not on {device.type}; use a smaller model or early-exit."
         elif size > usable_bytes(device):
-            reason = f"It needs {gb(size)} of memory, {gb(usable_bytes(device))} are usable."
+            reason = f"It needs {byte_size(size)} of memory, {byte_size(usable_bytes(device))} are usable."
         text = f"a weight-only {detail} copy of the target"
         return Candidate(name, "derived", "unusable" if reason else "ready", reason, base.parameters, size, text)
     return Candidate(name, "free", "ready", "", None, 0, "made from the target")
@@ -157,13 +159,13 @@ def _model(own: Facts, dtype: torch.dtype, device: torch.device, *, beside: int)
     status: Status = "ready" if state.ready else "download"
     reason = state.problem
     if own.name not in REGISTRY.loaded() and size + beside > usable_bytes(device):
-        together = f" beside the target's {gb(beside)}" if beside else ""
-        reason = f"It needs {gb(size)} of memory{together}; {gb(usable_bytes(device))} are usable on {device}."
+        together = f" beside the target's {byte_size(beside)}" if beside else ""
+        reason = f"It needs {byte_size(size)} of memory{together}; {byte_size(usable_bytes(device))} are usable on {device}."
         status = "unusable"
     elif state.problem:
         status = "unusable"
     elif status == "download":
-        reason = "93 MB from PyPI, converted once" if own.name == embedded.NAME else f"about {gb(own.parameters * 2)} to download"
+        reason = "93 MB from PyPI, converted once" if own.name == embedded.NAME else f"about {byte_size(own.parameters * 2)} to download"
         reason += "; gated: accept its licence on the hub first" if own.gated else ""
     return Candidate(own.name, "model", status, reason, own.parameters, size, _describe(own.name, own.parameters))
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from hsd.pick.candidates import list_candidates, list_targets, memory_fit
 from hsd.pick.device import choose_device, choose_dtype, environment
-from hsd.pick.memory import gb
 from hsd.settings import DEFAULT_TARGET
+from hsd.units import byte_size
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,7 +54,7 @@ def describe(result: dict[str, Any]) -> str:
     shown = [model for model in result["models"] if result["all"] or model["status"] != "unusable" or model["name"] in named]
     width = max((len(model["name"]) for model in shown), default=0)
     for model in shown:
-        memory = gb(model["memory_bytes"]) if model["memory_bytes"] else "-"
+        memory = byte_size(model["memory_bytes"]) if model["memory_bytes"] else "-"
         lines.append(f"  {model['name']:<{width}}  {model['status']:<8}  {memory:>8}  {model['reason'] or model['description']}")
     if hidden := len(result["models"]) - len(shown):
         lines.append(f"  {hidden} more cannot serve here; list them and why with --all.")

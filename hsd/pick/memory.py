@@ -71,12 +71,6 @@ def usable_bytes(device: torch.device) -> int:
     return int(free_bytes(device) * _HEADROOM)
 
 
-def gb(count: int) -> str:
-    """For people: `0.27 GB`, `13 GB` (10⁹ bytes)."""
-    value = count / 1e9
-    return f"{value:.2f} GB" if value < 1 else f"{value:.1f} GB" if value < 10 else f"{value:.0f} GB"
-
-
 def _container_free_bytes(root: Path = Path("/sys/fs/cgroup")) -> int:
     """What a container's memory limit leaves, file cache counted as free; psutil sees only the whole machine."""
     for limit, used, stat, reclaimable in (

@@ -22,11 +22,12 @@ from hsd.pick.device import choose_device, choose_dtype, environment
 from hsd.pick.facts import facts_of
 from hsd.pick.failures import explain
 from hsd.pick.load import Loaded, load, load_tokenizer
-from hsd.pick.memory import Footprint, derived_bytes, footprint, gb, usable_bytes
+from hsd.pick.memory import Footprint, derived_bytes, footprint, usable_bytes
 from hsd.pick.model_set import ModelSet
 from hsd.pick.placement import Placement, may_spread
 from hsd.pick.source import find_source, prepare
 from hsd.records import Environment, Progress, Report, ShouldStop
+from hsd.units import byte_size
 
 _POLL_S = 0.2
 
@@ -241,7 +242,7 @@ class Registry:
         else:
             return
         raise ModelUnavailable(
-            f"{name} needs {gb(needed)} of memory and {gb(usable_bytes(device))} are usable on {device}; "
+            f"{name} needs {byte_size(needed)} of memory and {byte_size(usable_bytes(device))} are usable on {device}; "
             "choose a smaller model or dtype, or another device."
         )
 

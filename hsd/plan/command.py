@@ -13,7 +13,7 @@ from hsd.measure.record import Measurement
 from hsd.plan.growth import fitted_exponents, measure_growth
 from hsd.plan.planner import plan
 from hsd.plan.record import Plan
-from hsd.settings import MAX_DEPTH, MAX_THRESHOLD
+from hsd.settings import MAX_DEPTH, MAX_THRESHOLD, MOST_GB
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,8 +35,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         raise BadInput("Give a measurement file and --out P for the plan; `python -m hsd measure --out F` makes the first.")
     limit = None
     if args.memory_limit is not None:
-        if not args.memory_limit > 0:
-            raise BadInput(f"The memory limit is {args.memory_limit}; give a number of GB above 0.")
+        if not 0 < args.memory_limit < MOST_GB:
+            raise BadInput(f"The memory limit is {args.memory_limit}; give a number of GB above 0 and below {MOST_GB:,}.")
         limit = int(args.memory_limit * 1e9)
     found = plan(
         Measurement.from_json(read_json(args.measurement, "python -m hsd measure --out")),

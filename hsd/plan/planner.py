@@ -18,6 +18,7 @@ from hsd.plan.trace import Positions, load, replay
 from hsd.plan.uncertainty import exact_interval, trace_interval
 from hsd.records import Hierarchy, Level
 from hsd.settings import MAX_DEPTH, MAX_THRESHOLD
+from hsd.units import byte_size
 
 ALTERNATIVES = 12  # ranked hierarchies in a plan, the best of different chains of models
 REPLAYED_CHAINS = 12  # chains whose thresholds are refined once more by replaying the traces
@@ -168,5 +169,5 @@ def _check_memory(problem: Problem, limit: int | None) -> None:
         if size is None:
             raise BadInput(f"The memory of {name} was not measured, so a memory limit cannot be kept; measure again.")
     if problem.memory_bytes[problem.target] > limit:
-        need, have = problem.memory_bytes[problem.target] / 1e9, limit / 1e9
-        raise BadInput(f"{problem.models[-1]} alone needs {need:.2f} GB, more than the limit of {have:.2f} GB; raise the limit.")
+        need, have = byte_size(problem.memory_bytes[problem.target]), byte_size(limit)
+        raise BadInput(f"{problem.models[-1]} alone needs {need}, more than the limit of {have}; raise the limit.")

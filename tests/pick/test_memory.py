@@ -8,6 +8,7 @@ from hsd.pick import memory
 from hsd.pick.catalogue import CATALOGUE, vocabulary_of_size
 from hsd.pick.facts import facts_of
 from hsd.pick.memory import derived_bytes, skeleton
+from hsd.units import byte_size
 
 
 def test_the_footprint_is_what_the_loaded_model_takes(make_model):
@@ -76,4 +77,5 @@ def test_a_container_limit_bounds_the_free_memory(tmp_path, files, free):
 
 
 def test_sizes_are_written_with_sensible_digits():
-    assert [memory.gb(size) for size in (269_000_000, 1_300_000_000, 14_000_000_000)] == ["0.27 GB", "1.3 GB", "14 GB"]
+    sizes = (0, 4_000, 269_000_000, 1_300_000_000, 14_000_000_000)
+    assert [*map(byte_size, sizes)] == ["0 MB", "4 kB", "269 MB", "1.3 GB", "14 GB"]

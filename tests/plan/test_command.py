@@ -56,6 +56,8 @@ def test_mistakes_are_named(measurement_file, tmp_path):
             run(arguments(damaged, "--out", out))
     with pytest.raises(BadInput, match="memory limit is -1"):
         run(arguments(measurement_file, "--out", out, "--memory-limit", -1))
+    with pytest.raises(BadInput, match="memory limit is inf"):
+        run(arguments(measurement_file, "--out", out, "--memory-limit", "inf"))
     with pytest.raises(BadInput, match="memory of lookup was not measured"):
         run(arguments(measurement_file, "--out", out, "--memory-limit", 4))
     with pytest.raises(BadInput, match="cannot be written"):

@@ -4,6 +4,7 @@ import json
 import re
 import time
 
+import gradio as gr
 import pytest
 from scripted import HOSTILE, STORY
 
@@ -108,6 +109,22 @@ def test_a_draft_that_drops_out_is_named_where_the_user_looks(visit):
     page.page.wait_for_selector("#notices .notice")
     assert "early-exit:10 is left out" in page.page.inner_text("#notices")
     page.finish("done")
+
+
+def test_a_number_out_of_range_is_named_and_the_buttons_come_back(visit):
+    page = visit()
+    page.tab("generate")
+    page.fill("#max-new input", "-1")
+    page.start("generate")
+    assert "give a whole number from 1 to" in page.finish("error")
+    assert page.page.is_enabled("#measure") and page.page.is_enabled("#generate")
+
+
+def test_gradio_checks_no_number_itself(served):
+    """It would end the event between the buttons' going off and the run, which then never ends; and it rounds in silence."""
+    numbers = [block for block in served.demo.blocks.values() if isinstance(block, gr.Number)]
+    assert len(numbers) > 8
+    assert all((block.minimum, block.maximum, block.precision) == (None, None, None) for block in numbers)
 
 
 def test_two_visitors_do_not_mix_and_take_turns(visit, served):

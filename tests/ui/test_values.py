@@ -15,7 +15,7 @@ from scripted import DRAFTS, HOSTILE, STAMP, STORY, TARGET, ScriptedEngine, make
 from hsd.errors import BadInput
 from hsd.generate.events import RoundEvent, TokenEvent
 from hsd.measure.record import Trace
-from hsd.records import Hierarchy, Progress, Sampling
+from hsd.records import Estimate, Hierarchy, Progress, Sampling
 from ui import format as fmt
 from ui import live, sample, stack_trace, text, token_pane
 from ui.counters import Counters
@@ -133,6 +133,21 @@ def test_hero_counts_only_runs_of_the_very_plan():
     other = replace(sample.plan, hierarchy=Hierarchy.parse("prompt-lookup@1", TARGET))
     said = json.dumps(hero(other, sample.comparison, sample.run, "x"), ensure_ascii=False)
     assert "not compared yet" in said and "not checked" in said
+
+
+def test_hero_gives_the_spread_of_the_ratio_and_none_where_the_comparison_does_not_tell_it():
+    made = make_sample()
+    stacked = next(method for method in made.comparison.methods if method.name == "hierarchy")
+    times = Estimate(2.16, 2.05, 2.31, 2)
+    told = [
+        json.dumps(hero(made.plan, replace(made.comparison, methods=tuple(methods)), None, "x"), ensure_ascii=False)
+        for methods in (
+            [replace(one, times_target=times if one is stacked else None) for one in made.comparison.methods],
+            [replace(one, times_target=None) for one in made.comparison.methods],
+        )
+    ]
+    assert "measured 2.16× (2.05–2.31, n=2)" in told[0]
+    assert "× (medians, n=5)" in told[1] and "–" not in told[1].split("measured")[1].split("n=5")[0]
 
 
 def test_stack_trace_nests_rounds_and_knows_who_made_each_token():

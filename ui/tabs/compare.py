@@ -31,9 +31,9 @@ def create_compare(page: Page, side: Sidebar) -> None:
     with gr.Tab(text.COMPARE, id="compare", elem_id="tab-compare"):
         gr.Markdown(text.COMPARE_HELP)
         with gr.Row(elem_classes="actions"):
-            prompts = gr.Number(8, label=text.COMPARE_PROMPTS, minimum=1, maximum=40, precision=0, min_width=100)
-            repeats = gr.Number(3, label=text.REPEATS, minimum=1, maximum=20, precision=0, min_width=100)
-            limit = gr.Number(64, label=text.MAX_NEW, minimum=1, maximum=MAX_NEW_TOKENS, precision=0, min_width=100)
+            prompts = gr.Number(8, label=text.COMPARE_PROMPTS, min_width=100, elem_id="compare-prompts")
+            repeats = gr.Number(3, label=text.REPEATS, min_width=100)
+            limit = gr.Number(64, label=text.MAX_NEW, min_width=100)
         others = gr.Checkbox(True, label=text.WITH_TRANSFORMERS, container=False)
         verdict = nodes(elem_id="verdict")
         with gr.Row():

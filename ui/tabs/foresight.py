@@ -28,7 +28,7 @@ def create_foresight(page: Page, depth: gr.Number, threshold: gr.Number) -> tupl
     with gr.Accordion(text.ONE_MORE, open=False, elem_id="one-more-box"):
         gr.Markdown(text.ONE_MORE_HELP)
         with gr.Row(elem_classes="inline-form"):
-            cost = gr.Number(1.0, label=text.ONE_MORE_COST, minimum=0, min_width=140, elem_id="one-more-cost")
+            cost = gr.Number(1.0, label=text.ONE_MORE_COST, min_width=140, elem_id="one-more-cost")
             rates = gr.Textbox("", label=text.ONE_MORE_RATES, max_length=4000, scale=3, min_width=240, elem_id="one-more-rates")
             ask = gr.Button(text.ONE_MORE_BUTTON, min_width=120, elem_id="one-more")
         answer = nodes(elem_id="one-more-answer")

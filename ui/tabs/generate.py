@@ -38,9 +38,6 @@ def create_generate(page: Page, side: Sidebar) -> None:
             limit = gr.Number(
                 DEFAULT_MAX_NEW_TOKENS,
                 label=text.MAX_NEW,
-                minimum=1,
-                maximum=MAX_NEW_TOKENS,
-                precision=0,
                 elem_id="max-new",
                 scale=1,
                 min_width=120,

@@ -28,9 +28,9 @@ def create_plan(page: Page) -> None:
     with gr.Tab(text.PLAN, id="plan", elem_id="tab-plan"):
         gr.Markdown(text.PLAN_HELP)
         with gr.Row(elem_classes="actions"):
-            depth = gr.Number(MAX_DEPTH, label=text.MAX_DEPTH, minimum=1, maximum=MAX_DEPTH, precision=0, min_width=120)
-            threshold = gr.Number(MAX_THRESHOLD, label=text.MAX_THRESHOLD, minimum=1, maximum=MAX_THRESHOLD, precision=0, min_width=120)
-            memory = gr.Number(0, label=text.MEMORY_LIMIT, minimum=0, min_width=120)
+            depth = gr.Number(MAX_DEPTH, label=text.MAX_DEPTH, min_width=120, elem_id="max-depth")
+            threshold = gr.Number(MAX_THRESHOLD, label=text.MAX_THRESHOLD, min_width=120)
+            memory = gr.Number(0, label=text.MEMORY_LIMIT, min_width=120)
         facts = nodes(elem_id="plan-facts")
         with gr.Row():
             with gr.Column(min_width=340):
