@@ -11,13 +11,16 @@ from ui.palette import slot_of
 from ui.runs import RunPair
 
 
-def measured_speedup(comparison: Comparison) -> tuple[float, float, float, int] | None:
-    """Ratio of medians of the hierarchy to the target alone; the bounds divide the ends of both spreads, so they are cautious."""
-    by_name = {method.name: method.tokens_per_s for method in comparison.methods}
-    stacked, alone = by_name.get("hierarchy"), by_name.get("target")
-    if not stacked or not alone or not (alone.median > 0 and alone.low > 0):
+def measured_speedup(comparison: Comparison) -> str | None:
+    """How many times as fast as the target alone the hierarchy was, with the spread over the repeats where the comparison tells it."""
+    speedup = comparison.speedup("hierarchy")
+    if speedup is None:
         return None
-    return stacked.median / alone.median, stacked.low / alone.high, stacked.high / alone.low, stacked.samples
+    stacked = next(method for method in comparison.methods if method.name == "hierarchy")
+    times = stacked.times_target
+    if times is None:
+        return text.HERO_MEDIANS.format(times=fmt.times(speedup), count=stacked.tokens_per_s.samples)
+    return text.HERO_MEASURED.format(times=fmt.times(speedup), low=f"{times.low:.2f}", high=f"{times.high:.2f}", count=times.samples)
 
 
 def chips(plan: Plan) -> Node:
@@ -45,8 +48,7 @@ def hero(plan: Plan | None, comparison: Comparison | None, pair: RunPair | None,
         pair = None
     found = measured_speedup(comparison) if comparison else None
     if found:
-        ratio, low, high, count = found
-        measured = text.HERO_MEASURED.format(times=fmt.times(ratio), low=f"{low:.2f}", high=f"{high:.2f}", count=count)
+        measured = found
     elif pair and pair.speedup:
         measured = text.HERO_ONE_RUN.format(times=fmt.times(pair.speedup))
     else:

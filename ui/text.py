@@ -12,7 +12,7 @@ WAITING = "Waiting for the device: one run at a time uses it, yours comes next i
 READY = "Ready."
 STOPPING = "Stopping…"
 NOTHING_TO_STOP = "Nothing of yours is running."
-LEFT = "{time} left"
+LEFT, UNDER_A_SECOND = "{time} left", "under a second"
 RUN_ID = "run {key}"
 
 # Sidebar
@@ -255,6 +255,7 @@ HOW = {
 
 # Hero
 HERO_PLANNED, HERO_MEASURED = "planned {times}", "measured {times} ({low}–{high}, n={count})"
+HERO_MEDIANS = "measured {times} (medians, n={count})"
 HERO_ONE_RUN = "measured {times} in one run"
 HERO_NOT_MEASURED = "not compared yet"
 HERO_NO_DRAFT = "the target alone is fastest here"

@@ -115,7 +115,8 @@ def _describe_comparison(result: dict[str, Any], where: str) -> str:
     base = next(method for method in result["methods"] if method["name"] == "target")["tokens_per_s"]["median"]
     lines = [
         f"{where}; {result['prompts']} prompts, {result['max_new_tokens']} new tokens, {result['repeats']} repeats, interleaved.",
-        f"{'method':<28}{'tokens/s':>10}  {'spread':<16}{'× target':>9}{'predicted':>11}{'per pass':>10}{'loop':>7}  same text",
+        f"{'method':<28}{'tokens/s':>10}  {'spread':<16}{'× target':>9}  {'spread':<14}"
+        f"{'predicted':>11}{'per pass':>10}{'loop':>7}  same text",
     ]
     for method in result["methods"]:
         rate = method["tokens_per_s"]
@@ -124,7 +125,8 @@ def _describe_comparison(result: dict[str, Any], where: str) -> str:
         loop = "" if method["outside_forward_share"] is None else f"{method['outside_forward_share']:.1%}"
         spread = f"{rate['low']:.1f} to {rate['high']:.1f}"
         same = {True: "yes", False: "no", None: "sampled"}[method["identical"]]
-        figures = f"{rate['median']:>10.1f}  {spread:<16}{rate['median'] / base:>9.2f}{predicted:>11}{per_pass:>10}{loop:>7}"
+        times, times_spread = _times(method, base)
+        figures = f"{rate['median']:>10.1f}  {spread:<16}{times:>9}  {times_spread:<14}{predicted:>11}{per_pass:>10}{loop:>7}"
         lines.append(f"{method['name']:<28}{figures}  {same}")
         lines += [f"    {method['hierarchy']}"] if method["hierarchy"] else []
     lines += _describe_latency_models(result)
@@ -132,6 +134,13 @@ def _describe_comparison(result: dict[str, Any], where: str) -> str:
     if result["divergences"]:
         lines.append(f"{len(result['divergences'])} texts depart from the target's, {near} of them at a near-tie of the precision.")
     return "\n".join(lines)
+
+
+def _times(method: dict[str, Any], base: float) -> tuple[str, str]:
+    """How many times as fast as the target alone, and the spread of that over the repeats."""
+    if times := method["times_target"]:
+        return f"{times['median']:.2f}", f"{times['low']:.2f} to {times['high']:.2f}"
+    return (f"{method['tokens_per_s']['median'] / base:.2f}" if base else ""), ""
 
 
 def _describe_lossless(result: dict[str, Any], where: str) -> str:

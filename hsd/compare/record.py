@@ -36,7 +36,11 @@ def latency_model_errors(pairs: Mapping[str, Sequence[tuple[float | None, float]
 @dataclass(frozen=True, slots=True)
 class MethodResult:
     """One way of decoding the same prompts. Names: target, hierarchy, best-single, transformers,
-    transformers-prompt-lookup, transformers-assistant."""
+    transformers-prompt-lookup, transformers-assistant.
+
+    `times_target` is how many times as fast as the target alone it is. Methods take turns within a repeat, so that each repeat
+    has a ratio of its own, the method's tokens per second over the target's; median and spread are those of these ratios.
+    """
 
     name: str
     hierarchy: str  # written smallest first; empty for transformers' own modes
@@ -46,6 +50,7 @@ class MethodResult:
     identical: bool | None  # text equal to the target alone on every prompt; None when sampling
     outside_forward_share: float | None  # share of the wall outside of the rounds of the models
     predicted_by_model: dict[str, float | None] = field(default_factory=dict)  # tokens per second by latency model: paper, exact, trace
+    times_target: Estimate | None = None  # None for the target itself, and in files that do not tell
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +91,16 @@ class Comparison:
     sampling: Sampling
     environment: Environment
     ranked_by: str = "exact"  # the latency model that the planner used
+
+    def speedup(self, name: str) -> float | None:
+        """How many times as fast as the target alone a method is: the median over the repeats, or the ratio of the medians
+        where the file tells no more; None where either did not run.
+        """
+        by_name = {method.name: method for method in self.methods}
+        method, alone = by_name.get(name), by_name.get("target")
+        if method and method.times_target:
+            return method.times_target.median
+        return method.tokens_per_s.median / alone.tokens_per_s.median if method and alone and alone.tokens_per_s.median > 0 else None
 
     @property
     def latency_models(self) -> dict[str, LatencyModelError]:

@@ -18,7 +18,7 @@ from hsd.measure.prompts import Prompt, PromptSet
 from hsd.models.causal import CausalNetwork
 from hsd.pick.model_set import ModelSet
 from hsd.plan.record import Plan, Prediction
-from hsd.records import Hierarchy, Level, Progress, Report, ShouldStop
+from hsd.records import Estimate, Hierarchy, Level, Progress, Report, ShouldStop
 
 METHODS = ("target", "best-single", "hierarchy", *BASELINES)
 
@@ -178,6 +178,7 @@ def _assemble(
                 identical=not found if plan.sampling.greedy else None,
                 outside_forward_share=1 - tally.inside_s / tally.decode_s if tally.rounds else None,
                 predicted_by_model=_rates_by_model(predicted[name]) if name in predicted else {},
+                times_target=None if name == "target" else _times(tally.rates, tallies["target"].rates),
             )
         )
     hierarchy = next((result for result in results if result.name == "hierarchy"), None)
@@ -192,6 +193,11 @@ def _assemble(
         environment=models.environment,
         ranked_by=plan.ranked_by,
     )
+
+
+def _times(rates: Sequence[float], alone: Sequence[float]) -> Estimate | None:
+    """Ratios of the repeats; None when the target wrote nothing that could be timed."""
+    return median_estimate([rate / other for rate, other in zip(rates, alone, strict=True)]) if all(alone) else None
 
 
 def _predictions(plan: Plan) -> dict[str, Prediction]:

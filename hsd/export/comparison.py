@@ -34,6 +34,7 @@ def read_comparison(data: Any) -> Comparison:
 def _method(data: Any) -> MethodResult:
     predicted = data["predicted_tokens_per_s"]
     per_pass, share = data["tokens_per_target_pass"], data["outside_forward_share"]
+    times = data.get("times_target")  # older files have none
     return MethodResult(
         name=str(data["name"]),
         hierarchy=str(data["hierarchy"]),
@@ -43,6 +44,7 @@ def _method(data: Any) -> MethodResult:
         identical=_truth(data["identical"], "“identical” of a method"),
         outside_forward_share=None if share is None else float(share),
         predicted_by_model={str(k): None if v is None else float(v) for k, v in data.get("predicted_by_model", {}).items()},
+        times_target=None if times is None else read_fields(Estimate, times, "“times_target”"),
     )
 
 

@@ -63,12 +63,13 @@ def build_report(plan: Plan, measurement: Measurement | None = None, comparison:
 def _answer(plan: Plan, comparison: Comparison | None) -> str:
     parts = [f"{plan.hierarchy}: predicted {plan.predicted_speedup:.2f} times as fast as the target alone"]
     by_name = {method.name: method for method in comparison.methods} if comparison else {}
-    ours, alone = by_name.get("hierarchy"), by_name.get("target")
+    ours = by_name.get("hierarchy")
     if comparison and ours and _ran_plan(ours, plan):  # a run of another hierarchy says nothing about this one
-        if alone and alone.tokens_per_s.median > 0:
-            parts.append(
-                f"measured {ours.tokens_per_s.median / alone.tokens_per_s.median:.2f} times (medians of {ours.tokens_per_s.samples} runs)"
-            )
+        speedup, times = comparison.speedup("hierarchy"), ours.times_target
+        if speedup is not None:
+            runs = ours.tokens_per_s.samples
+            spread = f"{times.low:.2f} to {times.high:.2f} over {runs} runs" if times else f"medians of {runs} runs"
+            parts.append(f"measured {speedup:.2f} times ({spread})")
         verdict = {True: "yes", False: "no", None: "not compared"}[comparison.identical]
         parts.append(f"output identical to the target: {verdict}")
     parts.append(f"{plan.environment.label()}, {plan.sampling.label()}")
@@ -167,6 +168,7 @@ def _comparison_section(comparison: Comparison, plan: Plan) -> Section:
             method.name,
             method.hierarchy,
             _rate(method.tokens_per_s),
+            _times(method, comparison),
             str(method.tokens_per_s.samples),
             "" if method.predicted_tokens_per_s is None else f"{method.predicted_tokens_per_s:.1f}",
             "" if method.tokens_per_target_pass is None else f"{method.tokens_per_target_pass:.2f}",
@@ -174,7 +176,16 @@ def _comparison_section(comparison: Comparison, plan: Plan) -> Section:
         )
         for method in comparison.methods
     )
-    header = ("method", "hierarchy", "tokens a second, measured (spread)", "runs", "predicted", "tokens a target pass", "identical text")
+    header = (
+        "method",
+        "hierarchy",
+        "tokens a second, measured (spread)",
+        "times the target alone (spread)",
+        "runs",
+        "predicted",
+        "tokens a target pass",
+        "identical text",
+    )
     bars = tuple(
         Bar(method.name, method.tokens_per_s.median, method.tokens_per_s.low, method.tokens_per_s.high, _ran_plan(method, plan))
         for method in comparison.methods
@@ -210,6 +221,12 @@ def _environment_section(environment: Environment) -> Section:
 
 def _acceptance_interval(rate: Acceptance) -> str:
     return f"{rate.interval[0]:.3f} to {rate.interval[1]:.3f}" if rate.interval else ""
+
+
+def _times(method: MethodResult, comparison: Comparison) -> str:
+    speedup, times = comparison.speedup(method.name), method.times_target
+    spread = f" ({times.low:.2f} to {times.high:.2f})" if times else ""
+    return "" if speedup is None else f"{speedup:.2f}{spread}"
 
 
 def _rate(estimate: Estimate) -> str:

@@ -13,6 +13,7 @@ from tables import Table, tables
 from tiny_models import model_set
 
 from hsd.compare import run
+from hsd.compare.command import describe
 from hsd.compare.divergence import first_divergence
 from hsd.compare.record import Divergence
 from hsd.compare.run import compare
@@ -100,6 +101,28 @@ def test_a_repeat_is_its_tokens_over_its_seconds(models, plan, prompts, monkeypa
     monkeypatch.setattr(run, "_run", Runs(lambda name, number: (1.0, 2.0, 10.0)[repeat_of(number)] if number > 3 else 1.0))
     rate = of(compare(models, plan, prompts, repeats=3, methods=OWN))["hierarchy"].tokens_per_s
     assert (rate.low, rate.median, rate.high, rate.samples) == pytest.approx((0.4, 2.0, 4.0, 3))
+
+
+def test_times_the_target_are_those_of_the_repeats(models, plan, prompts, monkeypatch):
+    """The machine slows down tenfold after the first repeat: ratios within a repeat know nothing of it, others would."""
+
+    def seconds(name, number):
+        repeat = (number - 4) // 9 if number > 3 else 0
+        return (1.0, 10.0, 10.0)[repeat] / ((2.0, 2.5, 3.0)[repeat] if name == "hierarchy" else 1.0)
+
+    monkeypatch.setattr(run, "_run", Runs(seconds))
+    found = compare(models, plan, prompts, repeats=3, methods=OWN)
+    times = of(found)["hierarchy"].times_target
+    assert (times.low, times.median, times.high, times.samples) == pytest.approx((2.0, 2.5, 3.0, 3))
+    assert found.speedup("hierarchy") == times.median and of(found)["target"].times_target is None
+    told = next(line for line in describe(found.to_json()).splitlines() if line.startswith("hierarchy"))
+    assert " 2.50  2.00 to 3.00 " in told
+    old = replace(found, methods=tuple(replace(method, times_target=None) for method in found.methods))
+    assert old.speedup("hierarchy") == pytest.approx(1.2 / 0.4) and old.speedup("nobody") is None
+
+
+def test_a_target_that_could_not_be_timed_gives_no_times():
+    assert run._times([1.0, 2.0], [0.0, 1.0]) is None
 
 
 def test_each_run_begins_with_fresh_caches(models, plan, prompts, monkeypatch):

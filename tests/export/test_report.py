@@ -16,6 +16,7 @@ from hsd.export.html import write_html
 from hsd.export.markdown import literal, write_markdown
 from hsd.export.numbers import digits
 from hsd.export.report import Bars, build_report
+from hsd.records import Estimate
 
 HOSTILE = "<img src=x onerror=alert(1)>|`${x}`{{y}}\"'&amp;\n# heading [a](javascript:b)"
 
@@ -150,9 +151,24 @@ def test_the_command_writes_the_file_and_says_what_it_wrote(plan, measurement, c
         command.run(arguments(files["plan"], "--to", "vllm", "--out", tmp_path))
 
 
+def with_times(comparison):
+    methods = (replace(one, times_target=Estimate(2.7, 2.6, 2.9, 5)) if one.name == "hierarchy" else one for one in comparison.methods)
+    return replace(comparison, methods=tuple(methods))
+
+
+def test_times_the_target_have_the_spread_over_the_repeats(plan, comparison):
+    report = build_report(plan, comparison=with_times(comparison))
+    assert "measured 2.70 times (2.60 to 2.90 over 5 runs)" in report.answer
+    assert "2.70 (2.60 to 2.90)" in write_html(report) and "2.70" not in write_html(build_report(plan, comparison=comparison))
+
+
 def test_a_comparison_file_is_read_back_as_it_was(comparison):
-    data = json.loads(json.dumps(comparison.to_json()))
-    assert read_comparison(data) == comparison
+    for one in (comparison, with_times(comparison)):
+        assert read_comparison(json.loads(json.dumps(one.to_json()))) == one
+    older = json.loads(json.dumps(comparison.to_json()))
+    for method in older["methods"]:
+        del method["times_target"]
+    assert read_comparison(older) == comparison
 
 
 @pytest.mark.parametrize(

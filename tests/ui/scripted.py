@@ -252,6 +252,9 @@ def make_comparison(plan: Plan, repeats: int = 5, max_new_tokens: int = 64) -> C
     def speed(ratio: float) -> Estimate:
         return Estimate(alone * ratio, alone * ratio * 0.96, alone * ratio * 1.03, repeats)
 
+    def times(ratio: float) -> Estimate:
+        return Estimate(ratio, ratio * 0.98, ratio * 1.02, repeats)
+
     single = plan.best_single_draft.hierarchy if plan.best_single_draft else Hierarchy.parse("", plan.hierarchy.target)
     planned = plan.predicted_speedup
     models = {"paper": 1 / plan.predicted_s_per_token.paper, "exact": 1 / plan.predicted_s_per_token.exact, "trace": None}
@@ -262,6 +265,7 @@ def make_comparison(plan: Plan, repeats: int = 5, max_new_tokens: int = 64) -> C
         MethodResult("best-single", str(single), speed(planned * 0.9), alone * planned * 0.92, 2.4, True, 0.03),
         MethodResult("hierarchy", str(plan.hierarchy), speed(planned * 0.97), alone * planned, 3.6, True, 0.035, models),
     )
+    methods = tuple(replace(one, times_target=times(one.tokens_per_s.median / alone) if one.name != "target" else None) for one in methods)
     return Comparison(methods, True, (), repeats, 10, max_new_tokens, plan.sampling, STAMP)
 
 

@@ -321,12 +321,32 @@ def test_hostile_tokens_stay_data():
 def test_a_count_that_the_message_tells_is_told_once():
     from ui.page import progress
 
-    words = json.dumps(progress(Progress("cost", 0, 49, 26.0, "0 of 49 costs known to 2%")), ensure_ascii=False)
-    assert "Cost · 0 of 49 costs known to 2% · 26.0 s left" in words
+    words = json.dumps(progress(Progress("cost", 0, 49, 26.0, "0 of 49 costs known to 2%"), 0.0), ensure_ascii=False)
+    assert "Cost · 0 of 49 costs known to 2% · 26 s left" in words
 
 
 def test_progress_reads_as_a_sentence_with_remaining_time():
     from ui.page import progress
 
-    words = json.dumps(progress(Progress("fetch model", 1_000_000, 9_000_000, 75.0)), ensure_ascii=False)
-    assert "Fetch model · 1 MB of 9 MB · 75.0 s left" in words and '"aria-valuenow": "11"' in words
+    words = json.dumps(progress(Progress("fetch model", 1_000_000, 9_000_000, 75.0), 1 / 9), ensure_ascii=False)
+    assert "Fetch model · 1 MB of 9 MB · 75 s left" in words and '"aria-valuenow": "11"' in words
+
+
+@pytest.mark.parametrize(
+    ("left", "words"), [(0.0, "under a second"), (0.3, "under a second"), (1.4, "1 s"), (119.6, "2 min 00 s"), (75, "75 s")]
+)
+def test_remaining_time_is_told_in_whole_seconds(left, words):
+    from ui.page import progress
+
+    assert f"{words} left" in json.dumps(progress(Progress("cost", 0, 49, left, "costs"), 0.0))
+
+
+def test_the_bar_follows_time_where_the_count_stands_still_and_never_goes_back(monkeypatch):
+    from ui import page
+
+    now = iter((100.0, 110.0, 115.0, 116.0, 117.0))
+    monkeypatch.setattr(page.time, "monotonic", lambda: next(now))
+    course = page.Course()
+    steps = [Progress("cost", known, 40, left) for known, left in ((0, 30.0), (0, 20.0), (0, 45.0), (40, 14.0))]
+    assert [course.share(step) for step in steps] == pytest.approx([0.0, 1 / 3, 1 / 3, 1.0])
+    assert course.share(Progress("acceptance", 0, 8)) == 0.0, "a new phase begins at its own start"
