@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import queue
+import re
 import secrets
 import threading
 import time
@@ -18,6 +19,7 @@ log = logging.getLogger("hsd.ui")
 
 TICK_S = 0.25  # between updates of the page: each costs a browser on this machine 30 ms of a core
 BEAT_S = 5.0  # an empty batch when nothing else was there
+LONGEST_WORD, LONGEST = 120, 600  # characters of a message: what a visitor typed comes back in it
 GRACE_S = 120.0  # how long work goes on for a visitor whose connection broke
 DEVICE = threading.Lock()  # held while work goes on, also when its visitor has left: two runs at once would spoil each other's times
 
@@ -38,7 +40,7 @@ class Job:
         return self.stop.is_set() or (self.detached_at is not None and time.monotonic() - self.detached_at > GRACE_S)
 
     def notify(self, message: str) -> None:
-        self.items.put(Notice(message))
+        self.items.put(Notice(shortened(message)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +109,16 @@ class JobBoard:
             return "waiting"
 
 
+def shortened(message: str) -> str:
+    """`message` with the middle left out of very long words, and of itself when it is still too long: its ends say what is meant."""
+    message = re.sub(rf"\S{{{LONGEST_WORD + 1},}}", lambda word: f"{word[0][:60]}…{word[0][-19:]}", message)
+    return message if len(message) <= LONGEST else f"{message[: LONGEST - 200]} … {message[-190:]}"
+
+
 def explain(error: BaseException) -> Failed:
     """An error as one sentence for the page; the unexpected ones go to the log with their trace and stay there."""
     if isinstance(error, HsdError):
-        return Failed(str(error), isinstance(error, Cancelled))
+        return Failed(shortened(str(error)), isinstance(error, Cancelled))
     log.error("unexpected error", exc_info=error)
     return Failed(text.UNEXPECTED.format(kind=type(error).__name__), False)
 

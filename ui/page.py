@@ -157,6 +157,7 @@ class Page:
     ) -> Iterator[Updates]:
         """Updates of one run: `on_batch` gets what the worker put (progress aside); `on_done` turns its result into `job.final`."""
         told: list[str] = []
+        course = Course()
         for batch in run(job, work):
             if not batch:  # nothing new, but Gradio notices between updates only that a visitor has left
                 yield {}
@@ -164,7 +165,7 @@ class Page:
             last = batch[-1]
             items = batch[:-1] if isinstance(last, Done | Failed) else batch
             steps = [item for item in items if isinstance(item, Progress)]
-            updates: Updates = {self.status: progress(steps[-1])} if steps else {}
+            updates: Updates = {self.status: progress(steps[-1], course.share(steps[-1]))} if steps else {}
             updates |= on_batch([item for item in items if not isinstance(item, Progress | Notice)])
             new = [item.message for item in items if isinstance(item, Notice)]
             if new:
@@ -187,14 +188,34 @@ def status(state: str, message: str, *more: Node, role: str | None = None) -> No
     return el("div", el("p", message, cls="status-words"), *more, cls=f"status {state}", data_state=state, role=role)
 
 
-def progress(step: Progress) -> Node:
-    share = 100 * step.done / step.total if step.total else 0.0
+@dataclass(slots=True)
+class Course:
+    """How far a run is, for its bar: by count or by time, whichever is further, and within a phase never back."""
+
+    phase: str = ""
+    since: float = 0.0
+    reached: float = 0.0
+
+    def share(self, step: Progress) -> float:
+        """0..1. Costs are known only towards the end of a phase, so their count alone would stand at zero for most of it."""
+        now = time.monotonic()
+        if step.phase != self.phase:
+            self.phase, self.since, self.reached = step.phase, now, 0.0
+        spent, left = now - self.since, step.seconds_left
+        by_time = spent / (spent + left) if left and spent else 0.0
+        self.reached = max(self.reached, by_time, step.done / step.total if step.total else 0.0)
+        return self.reached
+
+
+def progress(step: Progress, reached: float) -> Node:
+    """The status line of a run under way; `reached` is the share that its bar shows."""
+    share = 100 * reached
     in_bytes = step.total >= 1e6  # a download
     count = f"{fmt.memory(step.done)} of {fmt.memory(step.total)}" if in_bytes else f"{step.done} of {step.total}"
     told = step.message.startswith(count)
     parts = [step.phase.capitalize(), count if step.total and not told else "", step.message]
     if step.seconds_left is not None:
-        parts.append(text.LEFT.format(time=fmt.seconds(step.seconds_left)))
+        parts.append(text.LEFT.format(time=_remaining(step.seconds_left)))
     bar = el(
         "div",
         el("div", cls="bar-done", data_width=f"{share:.1f}"),
@@ -206,6 +227,14 @@ def progress(step: Progress) -> Node:
         aria_label=step.phase,
     )
     return status("running", " · ".join(part for part in parts if part), bar)
+
+
+def _remaining(seconds: float) -> str:
+    """An expected time in whole seconds: it is not known any better."""
+    whole = round(seconds)
+    if whole < 1:
+        return text.UNDER_A_SECOND
+    return f"{whole} s" if whole < 120 else f"{whole // 60} min {whole % 60:02d} s"
 
 
 def notices(messages: Sequence[str]) -> Node:

@@ -120,3 +120,15 @@ def test_the_turn_of_an_old_click_does_not_start_a_later_one():
     assert board.close("tab") is None and board.stop("tab") == "running", "it still runs"
     new.ended.set()
     assert board.stop("tab") is None and board.close("tab") is new and board.close("tab") is None
+
+
+@pytest.mark.parametrize("typed", ["x" * 100_000, "x y " * 25_000, "a@2," * 25_000])
+def test_what_a_visitor_typed_comes_back_shortened_between_what_is_wrong_and_what_to_do(typed):
+    said = jobs.explain(BadInput(f"The hierarchy “{typed}” is not known; choose another one.")).message
+    assert len(said) <= jobs.LONGEST and "…" in said
+    assert said.startswith("The hierarchy “") and said.endswith("; choose another one.")
+
+
+def test_messages_of_an_ordinary_length_come_back_whole():
+    said = "The plan is for HuggingFaceTB/SmolLM2-135M-Instruct@4,quantized:int4@8,HuggingFaceTB/SmolLM2-1.7B-Instruct; measure again."
+    assert jobs.shortened(said) == said
