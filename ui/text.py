@@ -36,6 +36,8 @@ ADD_MODEL = "Add a draft by hub id or folder"
 ADD_BUTTON = "Add"
 ADD_EMPTY = "Give a hub id such as Qwen/Qwen2.5-0.5B-Instruct, or a folder on the server."
 ADDED = "{name} is in the list."
+ADDED_UNUSABLE = "{name} cannot be used: {reason}"
+ADDED_TARGET = "{name} is the target itself; add another, smaller model as a draft."
 NO_USABLE = "No draft can stand under this target here; the reasons are below."
 STATUS = {"ready": "ready", "download": "downloads on first use", "unusable": "unusable"}
 
@@ -215,7 +217,10 @@ IDENTICAL_NO = "Some texts differ from the target's own text beyond a near-tie. 
 IDENTICAL_SAMPLED = "Sampled texts are not compared one by one; the distribution tests stand in for that."
 
 # Export
-EXPORT_HELP = "Take the result with you: files that this program reads again, a report, or a snippet for another engine."
+EXPORT_HELP = (
+    "Take the result with you: a measurement, plan or trace, which this program reads again below; a comparison; a report; "
+    "or a snippet for another engine."
+)
 EXPORT_KIND, EXPORT_BUTTON, DOWNLOAD = "What", "Show", "Download"
 EXPORT_PREVIEW = "Preview"
 KINDS = {
@@ -238,7 +243,8 @@ LOADED = {
     "plan": "Loaded the plan; see step 3.",
     "trace": "Loaded the trace; see step 4, where it can be stepped through and replayed.",
 }
-LOAD_UNKNOWN = "This file is neither a measurement, nor a plan, nor a trace of this program; export one with the list above."
+LOAD_UNKNOWN = "This file is neither a measurement, nor a plan, nor a trace of this program: only those three are read again."
+LOAD_COMPARISON = "A comparison is exported to be kept, and is not read again: only a measurement, a plan or a trace is."
 LOAD_NOT_JSON = "This file is not JSON; choose a measurement, plan or trace that was exported here."
 FETCH = "Fetch a run again by its id"
 FETCH_BUTTON = "Fetch"

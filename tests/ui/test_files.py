@@ -9,6 +9,7 @@ import gradio as gr
 import pytest
 from scripted import ScriptedEngine, make_measurement, make_sample
 
+from hsd.errors import BadInput
 from ui.actions import create_actions
 from ui.nodes import nodes
 from ui.page import Ids, Page
@@ -108,6 +109,15 @@ def test_fetching_explains_what_goes_wrong(steps, monkeypatch):
     assert "No result with that id" in fetch_again(Ids(), "unknown")[page.status]
     monkeypatch.setattr(Page, "show", lambda *_: 1 / 0)
     assert "error" in fetch_again(Ids(), page.store.put(make_sample().plan))[page.status]
+
+
+def test_an_exported_comparison_is_refused_in_the_words_of_the_list(steps):
+    page, _ = steps
+    kept = page.keep(Ids(), comparison=make_sample().comparison)
+    with pytest.raises(BadInput, match=r"A comparison .* is not read again: only a measurement, a plan or a trace"):
+        export.read_upload(page, Ids(), export.content_of(page, kept, "comparison").encode())
+    with pytest.raises(BadInput, match="only those three are read again"):
+        export.read_upload(page, Ids(), b'{"kind": "else"}')
 
 
 @pytest.mark.parametrize(

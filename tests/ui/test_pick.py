@@ -40,6 +40,7 @@ def test_own_model_is_added_and_an_odd_one_gets_its_reason(visit):
     page.page.click("#add")
     page.page.wait_for_selector("#candidates input[data-name='someone/odd']", state="attached")
     assert page.page.is_disabled("#candidates input[data-name='someone/odd']")
+    assert "someone/odd cannot be used: The vocabulary" in page.finish("error")
     assert page.page.is_checked("#candidates input[data-name='someone/good-draft']"), "the first one stays"
     page.page.fill("#add-name input, #add-name textarea", " ")
     page.page.click("#add")

@@ -116,7 +116,7 @@ def read_upload(page: Page, ids: Ids, data: bytes | None) -> tuple[Ids, str]:
         return page.keep(Ids(loaded=True), plan=Plan.from_json(record)), kind
     if kind == "trace":
         return page.keep(ids, run=RunPair(read_trace(record))), kind
-    raise BadInput(text.LOAD_UNKNOWN)
+    raise BadInput(text.LOAD_COMPARISON if kind == "comparison" else text.LOAD_UNKNOWN)
 
 
 def read_key(page: Page, ids: Ids, key: str) -> tuple[Ids, str]:

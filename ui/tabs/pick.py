@@ -12,7 +12,7 @@ from hsd.errors import BadInput
 from ui import format as fmt
 from ui import text
 from ui.engine import CandidateRow
-from ui.jobs import explain
+from ui.jobs import explain, shortened
 from ui.nodes import Node, el, nodes, sends, swatch, table
 from ui.page import Page, Updates, done, failure
 from ui.palette import slot_of
@@ -43,11 +43,12 @@ def create_pick(page: Page, side: Sidebar) -> None:
             fit = memory_fit(page.engine.memory(replace(setup, drafts=tuple(ticked))))
         except Exception as error:
             return {page.status: failure(explain(error))}
-        return {
+        updates: Updates = {
             side.picker: picker_value(rows, ticked, more, setup.target),
             side.memory: fit,
             models: candidate_table(rows, setup.target),
         }
+        return updates | {page.status: said_of(extra, rows, setup.target)} if extra else updates
 
     @sends
     def refresh(target: Any, picker: Any, device: Any, dtype: Any) -> Updates:
@@ -82,8 +83,7 @@ def create_pick(page: Page, side: Sidebar) -> None:
         wanted = str(name or "").strip()[:300]
         if not wanted:
             return {page.status: failure(explain(BadInput(text.ADD_EMPTY)))}
-        updates = look(target, picker, device, dtype, extra=wanted)
-        return updates if page.status in updates else updates | {page.status: done(text.ADDED.format(name=wanted))}
+        return look(target, picker, device, dtype, extra=wanted)
 
     quiet = dict(show_progress="hidden", api_visibility="private")
     page.load = (arrive, side.setup, [side.target, side.device, *shown])
@@ -92,6 +92,16 @@ def create_pick(page: Page, side: Sidebar) -> None:
         part.change(refresh, side.setup, shown, **quiet)
     side.picker.change(tick, side.setup, [side.memory, models, page.status], trigger_mode="always_last", **quiet)
     gr.on([add.click, name.submit], add_model, [name, *side.setup], shown, **quiet)
+
+
+def said_of(name: str, rows: Sequence[CandidateRow], target: str) -> Node:
+    """The status line for a model that was just added: where it cannot serve, an error with the reason."""
+    reason = next((row.reason for row in rows if row.name == name and row.status == "unusable"), None)
+    if name == target:
+        return failure(explain(BadInput(text.ADDED_TARGET.format(name=name))))
+    if reason is not None:
+        return failure(explain(BadInput(text.ADDED_UNUSABLE.format(name=name, reason=reason))))
+    return done(shortened(text.ADDED.format(name=name)))
 
 
 def candidate_table(rows: Sequence[CandidateRow], target: str) -> Node:
