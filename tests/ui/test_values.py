@@ -350,3 +350,18 @@ def test_the_bar_follows_time_where_the_count_stands_still_and_never_goes_back(m
     steps = [Progress("cost", known, 40, left) for known, left in ((0, 30.0), (0, 20.0), (0, 45.0), (40, 14.0))]
     assert [course.share(step) for step in steps] == pytest.approx([0.0, 1 / 3, 1 / 3, 1.0])
     assert course.share(Progress("acceptance", 0, 8)) == 0.0, "a new phase begins at its own start"
+
+
+@pytest.mark.parametrize(
+    ("name", "state", "words"),
+    [
+        ("someone/good", "done", "someone/good is in the list."),
+        ("<b>odd</b>", "error", "<b>odd</b> cannot be used: The vocabulary of <b>odd</b> differs."),
+        ("target", "error", "target is the target itself"),
+    ],
+)
+def test_adding_a_model_that_cannot_serve_is_an_error_with_its_reason(name, state, words):
+    from ui.tabs.pick import said_of
+
+    line = said_of(name, ScriptedEngine().candidates("target", (name,), "cpu", "auto"), "target")
+    assert line[1]["data-state"] == state and line[2][2].startswith(words)
