@@ -12,9 +12,10 @@ from hsd.measure.breakdown import Breakdown, acceptance_by_category, acceptance_
 from hsd.measure.hub_prompts import PRESETS, load_named
 from hsd.measure.prompts import load_default
 from hsd.measure.record import FEWEST_PROMPTS, Acceptance, Measurement
+from hsd.measure.steadiness import unsteady
 from hsd.measure.store import measure_or_find
 from hsd.pick.registry import REGISTRY
-from hsd.records import Sampling
+from hsd.records import Estimate, Sampling
 from hsd.settings import DEFAULT_CANDIDATES, DEFAULT_TARGET
 
 HELP = "measure forward costs and acceptance rates on this device"
@@ -54,6 +55,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     }
     write_json(args.out, data)
     notices = [*models.notices, *models.fallbacks]
+    if notice := unsteady(measurement):
+        notices.append(notice)
     if kept:
         notices.append(f"Kept from {measurement.environment.time}; measure again with --again.")
     return data | {"notices": notices}
@@ -71,11 +74,10 @@ def describe(result: dict[str, Any]) -> str:
         f"Measured on {measurement.environment.label()}, {measurement.sampling.label()}, "
         f"{len(measurement.traces)} prompts, {measurement.context_tokens} tokens of context.",
         "",
-        "Seconds of one pass, in ms, by width:",
+        "Milliseconds of one pass, by width, or of one call:",
     ]
     for name in measurement.models:
-        costs = ", ".join(f"{width}: {cost.median * 1e3:.1f}" for width, cost in sorted(measurement.cost_s[name].items()))
-        lines.append(f"  {name:<18} {costs}")
+        lines.append(f"  {name:<18} " + ", ".join(_cost(width, cost) for width, cost in sorted(measurement.cost_s[name].items())))
         lines += [f"  {'':<18} {_memory(measurement, name)}"]
     lines += ["", _overheads(measurement), "", f"Acceptance over n prompts (95 % interval where n is {FEWEST_PROMPTS} or more):"]
     for draft, row in measurement.acceptance.items():
@@ -93,10 +95,16 @@ def _rate(rate: Acceptance, digits: int) -> str:
     return f"{rate.mean:.{digits}f} ({interval}n={rate.prompts})"
 
 
+def _cost(width: int, cost: Estimate) -> str:
+    """Milliseconds; microseconds, with their unit, where milliseconds would read as nothing."""
+    of = f"{width}:" if width else "a call:"
+    return f"{of} {cost.median * 1e3:.1f}" if cost.median >= 1e-4 else f"{of} {cost.median * 1e6:.1f} µs"
+
+
 def _memory(measurement: Measurement, name: str) -> str:
     """Memory of a model, and its pass of one token at the other contexts."""
     size = measurement.memory_bytes.get(name)
-    parts = [] if size is None else [f"{size / 1e6:.0f} MB"]
+    parts = [] if size is None else [f"{size / 1e6:.0f} MB" if size else "no weights"]
     for context, costs in sorted(measurement.context_cost_s.get(name, {}).items()):
         parts += [f"{costs[1].median * 1e3:.1f} ms after {context} tokens"] if 1 in costs else []
     return ", ".join(parts)

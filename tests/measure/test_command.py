@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
+from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 
+import pytest
+
+from hsd.measure import command
 from hsd.measure.breakdown import acceptance_rates
 from hsd.measure.command import describe
 from hsd.measure.record import Measurement, PromptSetInfo, Trace
+from hsd.measure.steadiness import unsteady
 from hsd.records import GREEDY, Environment, Estimate
 
 HERE = Environment("cpu", "a processor", "float32", "2.9", "5.20", "3.11", "2026-01-01T00:00:00+00:00")
@@ -48,3 +55,37 @@ def test_an_interval_is_given_only_over_five_prompts_or_more_and_n_always():
     few = replace(MEASURED, acceptance=acceptance_rates(TRACES[:4]))
     assert any(line.endswith("0.375 (n=4), 8 positions") for line in said(few))
     assert any(" to " in line and line.endswith("n=7), 14 positions") for line in said(MEASURED))
+
+
+def test_each_cost_and_each_memory_is_told_in_a_unit_that_shows_it():
+    lines = said(MEASURED)
+    assert "Milliseconds of one pass" in lines[2]
+    assert lines[3:9] == [
+        "  lookup             a call: 23.0 µs",
+        "                     no weights",
+        "  small              1: 4.0, 2: 12.5",
+        "                     3 MB",
+        "  target             1: 20.0",
+        "                     9 MB",
+    ]
+
+
+def at_width_one(low, high):
+    return replace(MEASURED, cost_s=COSTS | {"target": {1: Estimate(0.02, low, high, 30)}})
+
+
+def test_costs_that_no_prediction_can_rest_on_are_said_to_be_so():
+    assert unsteady(MEASURED) is None and unsteady(at_width_one(0.0191, 0.0209)) is None  # the lookup's own ±22 % are of no weight
+    told = unsteady(at_width_one(0.0180, 0.0232))
+    assert told.startswith("Costs are known to ±13 % only (a pass of target): the machine was busy") and "Measure again" in told
+
+
+@pytest.mark.parametrize(("measurement", "told"), [(MEASURED, 0), (at_width_one(0.018, 0.0232), 1)])
+def test_the_command_gives_notice_of_unsteady_costs(monkeypatch, tmp_path, measurement, told):
+    models = SimpleNamespace(notices=(), fallbacks=())
+    monkeypatch.setattr(command, "REGISTRY", SimpleNamespace(lease=lambda *_, **__: nullcontext(models)))
+    monkeypatch.setattr(command, "measure_or_find", lambda *_, **__: (measurement, False))
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    notices = command.run(parser.parse_args(["--out", str(tmp_path / "m.json")]))["notices"]
+    assert len(notices) == told and all("±13 %" in notice for notice in notices)

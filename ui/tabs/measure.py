@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -10,10 +10,11 @@ import gradio as gr
 
 from hsd.errors import BadInput, HsdError
 from hsd.measure.record import Measurement
+from hsd.measure.steadiness import unsteady
 from hsd.settings import MAX_PROMPT_CHARACTERS
 from ui import format as fmt
 from ui import text
-from ui.engine import MeasureRequest
+from ui.engine import MeasureRequest, Setup
 from ui.figures.acceptance import heatmap
 from ui.figures.costs import curves
 from ui.jobs import Failed, Job, explain
@@ -85,7 +86,7 @@ def create_measure(page: Page, side: Sidebar) -> None:
             job.items.put(measurement)
 
         def work() -> Ids:
-            found, kept = page.engine.measure(setup, request, job.items.put, job.notify, on_partial, job.should_stop)
+            found, kept = measured(page, job, setup, request, on_partial)
             return replace(_planned(page, found), kept=kept)
 
         def on_batch(items: list[Any]) -> Updates:
@@ -121,6 +122,16 @@ def create_measure(page: Page, side: Sidebar) -> None:
     inputs = [page.ids, thorough, again, prompts, kind, column, *side.setup, *side.sampling]
     page.wire.append(lambda everything: page.on_device(button, measure, inputs, outputs, everything))
     page.outputs += outputs
+
+
+def measured(
+    page: Page, job: Job, setup: Setup, request: MeasureRequest, on_partial: Callable[[Measurement], None]
+) -> tuple[Measurement, bool]:
+    """As the engine measures; the visitor is told when the costs are not good enough to be predicted from."""
+    found, kept = page.engine.measure(setup, request, job.items.put, job.notify, on_partial, job.should_stop)
+    if notice := unsteady(found):
+        job.notify(notice)
+    return found, kept
 
 
 def _planned(page: Page, measurement: Measurement) -> Ids:
