@@ -27,7 +27,7 @@ from ui.recorder import collect
 from ui.sidebar import added, read_sampling, read_setup, selected
 from ui.store import Store
 from ui.tabs.kinds import kind_table
-from ui.tabs.measure import measure_facts, measure_table
+from ui.tabs.measure import measure_facts, measure_table, measured
 from ui.tabs.plan import what_if_answer
 from ui.trace_file import read_trace
 
@@ -124,6 +124,16 @@ def test_prompts_of_a_measurement_that_was_stopped_are_those_that_were_measured(
     assert chosen.prompts.count == 40
     stopped = replace(chosen, traces=tuple(Trace(name, "chat", 1, {}, {}) for name in "abc"))
     assert json.dumps(measure_facts(stopped, "partial", None), ensure_ascii=False).count('"3 prompts (') == 1
+
+
+@pytest.mark.parametrize(("high", "told"), [(0.0210, 0), (0.0257, 1)])
+def test_a_visitor_is_told_of_costs_that_no_prediction_can_rest_on(high, told):
+    made = make_measurement()
+    made = replace(made, cost_s=made.cost_s | {TARGET: {1: Estimate(0.0205, 0.0204, high, 9)}})
+    page, notices = SimpleNamespace(engine=SimpleNamespace(measure=lambda *_: (made, True))), []
+    job = SimpleNamespace(items=SimpleNamespace(put=None), notify=notices.append, should_stop=lambda: False)
+    assert measured(page, job, None, None, None) == (made, True)
+    assert len(notices) == told and all("known to ±13 % only" in notice for notice in notices)
 
 
 def test_hero_counts_only_runs_of_the_very_plan():
