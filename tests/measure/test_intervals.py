@@ -67,14 +67,16 @@ def test_one_prompt_says_nothing_about_the_spread_of_prompts():
     assert estimate.mean == estimate.low == estimate.high == 0.75
 
 
-def test_the_interval_covers_the_true_rate_in_about_95_of_100_measurements():
+@pytest.mark.parametrize("prompts", [5, 8, 16, 40])
+def test_the_interval_covers_the_true_rate_in_about_95_of_100_measurements(prompts):
+    """From the fewest prompts on for which it is given; resampling without more ado covers 86 of 100 at five."""
     hits = 0
-    for seed in range(200):
+    for seed in range(400):
         random = np.random.default_rng(seed)
-        values = [list((random.random(30) < rate).astype(float)) for rate in random.beta(6, 4, 40)]
+        values = [list((random.random(30) < rate).astype(float)) for rate in random.beta(6, 4, prompts)]
         estimate = acceptance_estimate(values)
         hits += estimate.low <= 0.6 <= estimate.high
-    assert 0.90 <= hits / 200 <= 0.99
+    assert 0.90 <= hits / 400 <= 0.98
 
 
 def test_prompts_without_a_position_are_left_out():

@@ -109,7 +109,7 @@ def test_acceptance_by_kind_has_an_interval_only_where_five_prompts_or_more_were
     values = {"chat": (0.0, 1.0, 0.5, 0.5), "code": (0.0, 1.0, 0.5, 0.5, 0.5)}
     traces = [Trace(kind, kind, 1, {"quantized:int4": {TARGET: (rate,)}}, {}) for kind, rates in values.items() for rate in rates]
     told = json.dumps(kind_table(replace(make_measurement(("quantized:int4",)), traces=tuple(traces))), ensure_ascii=False)
-    assert '"n=4"' in told and "–0.80, n=5" in told and "where n is 5 or more" in told
+    assert '"n=4"' in told and "0.10–0.90, n=5" in told and "where n is 5 or more" in told
 
 
 def test_everything_beside_the_passes_is_told_with_its_unit():
