@@ -192,18 +192,21 @@ def status(state: str, message: str, *more: Node, role: str | None = None) -> No
 class Course:
     """How far a run is, for its bar: by count or by time, whichever is further, and within a phase never back."""
 
-    phase: str = ""
+    phase: tuple[str, int] = ("", 0)  # with its total: one model is fetched after the other
     since: float = 0.0
+    told: float = field(default_factory=time.monotonic)  # when a step was last told: the next phase began then
     reached: float = 0.0
 
     def share(self, step: Progress) -> float:
         """0..1. Costs are known only towards the end of a phase, so their count alone would stand at zero for most of it."""
-        now = time.monotonic()
-        if step.phase != self.phase:
-            self.phase, self.since, self.reached = step.phase, now, 0.0
-        spent, left = now - self.since, step.seconds_left
-        by_time = spent / (spent + left) if left and spent else 0.0
-        self.reached = max(self.reached, by_time, step.done / step.total if step.total else 0.0)
+        before, self.told = self.told, time.monotonic()
+        if step.total <= 1:  # one of several steps, each of which begins anew; 0 where nobody knows how much there is
+            return float(step.done) if step.total else 0.0
+        if self.phase != (step.phase, step.total):
+            self.phase, self.since, self.reached = (step.phase, step.total), before, 0.0
+        spent, left = self.told - self.since, step.seconds_left
+        by_time = spent / (spent + left) if left else 0.0
+        self.reached = max(self.reached, by_time, step.done / step.total)
         return self.reached
 
 

@@ -354,12 +354,14 @@ def test_remaining_time_is_told_in_whole_seconds(left, words):
 def test_the_bar_follows_time_where_the_count_stands_still_and_never_goes_back(monkeypatch):
     from ui import page
 
-    now = iter((100.0, 110.0, 115.0, 116.0, 117.0))
+    now = iter((100.0, 110.0, 120.0, 121.0, 122.0, 123.0, 124.0, 125.0))
     monkeypatch.setattr(page.time, "monotonic", lambda: next(now))
-    course = page.Course()
-    steps = [Progress("cost", known, 40, left) for known, left in ((0, 30.0), (0, 20.0), (0, 45.0), (40, 14.0))]
-    assert [course.share(step) for step in steps] == pytest.approx([0.0, 1 / 3, 1 / 3, 1.0])
+    course = page.Course(told=page.time.monotonic())
+    steps = [Progress("cost", known, 40, left) for known, left in ((0, 30.0), (0, 20.0), (0, 60.0), (40, 14.0))]
+    assert [course.share(step) for step in steps] == pytest.approx([1 / 4, 1 / 2, 1 / 2, 1.0])
     assert course.share(Progress("acceptance", 0, 8)) == 0.0, "a new phase begins at its own start"
+    each = [course.share(Progress("prepare draft", done, 1, None, name)) for done, name in ((1, "a"), (0, "b"))]
+    assert each == [1.0, 0.0], "and so does each draft"
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,8 @@ def said_of(name: str, rows: Sequence[CandidateRow], target: str) -> Node:
     if name == target:
         return failure(explain(BadInput(text.ADDED_TARGET.format(name=name))))
     if reason is not None:
-        return failure(explain(BadInput(text.ADDED_UNUSABLE.format(name=name, reason=reason))))
+        named = reason.lstrip("“").startswith(name)
+        return failure(explain(BadInput(reason if named else text.ADDED_UNUSABLE.format(name=name, reason=reason))))
     return done(shortened(text.ADDED.format(name=name)))
 
 
