@@ -62,7 +62,7 @@ def test_each_cost_and_each_memory_is_told_in_a_unit_that_shows_it():
     assert "Milliseconds of one pass" in lines[2]
     assert lines[3:9] == [
         "  lookup             a call: 23.0 µs",
-        "                     no weights",
+        "                     no weights of its own",
         "  small              1: 4.0, 2: 12.5",
         "                     3 MB",
         "  target             1: 20.0",
