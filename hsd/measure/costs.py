@@ -59,6 +59,8 @@ def measure_costs(
     plan = {context_tokens: tuple(widths), **{context: tuple(context_widths) for context in contexts if context != context_tokens}}
     models = {name: model for name, model in networks.items() if isinstance(model, Network)}
     turns = [(name, context, width) for context, chosen in plan.items() for width in chosen for name in models]
+    expected = sum(context == context_tokens for _, context, _ in turns) + len(networks) - len(models)
+    report(Progress("cost", 0, expected, budget_s if budget_s < float("inf") else None, "warming up"))
     samples: dict[tuple[str, int, int], list[float]] = {}  # (model, context, width)
     caches: dict[tuple[str, int], Cache] = {}
     for name, context in dict.fromkeys((name, context) for name, context, _ in turns):

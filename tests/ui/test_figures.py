@@ -98,7 +98,9 @@ def test_latency_bars_show_the_ranking_and_always_the_target_alone(plan):
     figure = latency.bars(plan)
     assert figure.data[0].x[0] == pytest.approx(1e3 * plan.predicted_s_per_token.best)
     assert figure.layout.yaxis.ticktext[-1] == "target alone"
-    assert figure.data[0].marker.color[0] == palette.TARGET
+    colours = dict(zip((str(one.hierarchy) for one in latency.shown_alternatives(plan)), figure.data[0].marker.color, strict=True))
+    assert colours[str(plan.hierarchy)] == palette.NEUTRAL and colours[TARGET] == palette.TARGET
+    assert len(set(colours.values())) == 3
 
 
 def test_stacked_parts_sum_to_the_prediction(plan):

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import plotly.graph_objects as go
 
-from hsd.measure.record import Measurement
+from hsd.measure.record import Acceptance, Measurement
 from ui.figures.style import finish, full, wrapped
 from ui.palette import contrast
 
@@ -29,20 +29,20 @@ def ink(value: float) -> str:
     return max(("#000000", "#ffffff"), key=lambda colour: contrast(colour, shade(value)))
 
 
+def _hover(draft: str, verifier: str, cell: Acceptance) -> str:
+    interval = f" ({cell.low:.3f}–{cell.high:.3f})" if cell.interval else ""
+    where = f"{cell.positions} positions in {cell.prompts} prompts"
+    return f"{full(draft)} at {full(verifier)}<br>α = {cell.mean:.3f}{interval}<br>{where}"
+
+
 def heatmap(measurement: Measurement) -> go.Figure:
     """Rows are drafts, columns the models that verify them; each cell carries its mean and half its 95 % interval,
-    which is given in full on hover."""
+    which is given in full on hover; the number of prompts where they are too few for one."""
     drafts = [model for model in measurement.models if measurement.acceptance.get(model)]
     verifiers = [model for model in measurement.models if any(model in measurement.acceptance[draft] for draft in drafts)]
     cells = [[measurement.acceptance[draft].get(verifier) for verifier in verifiers] for draft in drafts]
     hover = [
-        [
-            f"{full(draft)} at {full(verifier)}<br>α = {cell.mean:.3f} ({cell.low:.3f}–{cell.high:.3f})"
-            f"<br>{cell.positions} positions in {cell.prompts} prompts"
-            if cell
-            else "not a pair"
-            for verifier, cell in zip(verifiers, row, strict=True)
-        ]
+        [_hover(draft, verifier, cell) if cell else "not a pair" for verifier, cell in zip(verifiers, row, strict=True)]
         for draft, row in zip(drafts, cells, strict=True)
     ]
     figure = go.Figure(
@@ -64,7 +64,9 @@ def heatmap(measurement: Measurement) -> go.Figure:
     for y, row in enumerate(cells):
         for x, cell in enumerate(row):
             if cell:
-                text = f"<b>{cell.mean:.2f}</b><br>±{(cell.high - cell.low) / 2:.2f}"
+                interval = cell.interval
+                spread = f"±{(interval[1] - interval[0]) / 2:.2f}" if interval else f"n={cell.prompts}" if cell.prompts else ""
+                text = f"<b>{cell.mean:.2f}</b><br>{spread}"
                 figure.add_annotation(x=x, y=y, text=text, showarrow=False, font=dict(color=ink(cell.mean), size=12), name="cell")
     finish(figure, 110 + 58 * max(1, len(drafts)))
     figure.update_xaxes(

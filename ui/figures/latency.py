@@ -33,6 +33,11 @@ def _hover(one: Alternative) -> str:
     return full(str(one.hierarchy)) + "".join(f"<br>{label}: {1e3 * value:.3g} ms a token" for label, value in figures if value is not None)
 
 
+def _colour(one: Alternative, *, first: bool) -> str:
+    """As in a comparison: the target alone has its own colour, a hierarchy that of no model, and the plan stands out."""
+    return TARGET if not one.hierarchy.drafts else NEUTRAL if first else transparent(NEUTRAL, 0.45)
+
+
 def bars(plan: Plan) -> go.Figure:
     """One bar an alternative, the plan first; the dashed line is the target alone."""
     shown = shown_alternatives(plan)
@@ -43,7 +48,7 @@ def bars(plan: Plan) -> go.Figure:
             x=exact,
             y=places,
             orientation="h",
-            marker=dict(color=[TARGET if place == 0 else transparent(NEUTRAL, 0.75) for place in places]),
+            marker=dict(color=[_colour(one, first=one is shown[0]) for one in shown]),
             error_x=dict(
                 type="data",
                 symmetric=False,

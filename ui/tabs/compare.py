@@ -181,8 +181,7 @@ def methods_table(comparison: Comparison) -> Node:
 
 
 def _row(method: MethodResult, comparison: Comparison) -> list[Node]:
-    alone = next((other.tokens_per_s.median for other in comparison.methods if other.name == "target"), None)
-    speed = method.tokens_per_s
+    speed, against, ratio = method.tokens_per_s, method.times_target, comparison.speedup(method.name)
     label = el(
         "span",
         el("b", text.METHODS.get(method.name, method.name)),
@@ -193,7 +192,7 @@ def _row(method: MethodResult, comparison: Comparison) -> list[Node]:
         label,
         valued(fmt.significant(speed.median), f"{fmt.interval(speed.low, speed.high)}, n={speed.samples}"),
         fmt.significant(method.predicted_tokens_per_s) if method.predicted_tokens_per_s else "–",
-        fmt.times(speed.median / alone) if alone else "–",
+        valued(fmt.times(ratio), f"{fmt.interval(against.low, against.high)}, n={against.samples}" if against else "") if ratio else "–",
         "–" if method.tokens_per_target_pass is None else f"{method.tokens_per_target_pass:.2f}",
         {True: "yes", False: "no", None: "not compared"}[method.identical],
         "–" if method.outside_forward_share is None else fmt.percent(method.outside_forward_share),
