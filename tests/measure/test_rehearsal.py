@@ -25,7 +25,7 @@ def free(models, seconds=0.0):
 
 
 def test_every_draft_gets_its_turn_and_every_round_is_seen(models):
-    rehearsal = Rehearsal(models, [[1, 2, 3], [4, 5, 6, 7]], GREEDY, 30)
+    rehearsal = Rehearsal(models, [[1, 2, 3], [4, 5, 6, 7]], GREEDY, 30, lambda: False)
     for _ in range(40):
         rehearsal()
     assert {sample.model for sample in rehearsal.samples} == set(models.networks)
@@ -36,7 +36,7 @@ def test_every_draft_gets_its_turn_and_every_round_is_seen(models):
 
 
 def test_overheads_are_what_exceeds_the_passes(models):
-    rehearsal = Rehearsal(models, [[1, 2, 3]], GREEDY, 12)
+    rehearsal = Rehearsal(models, [[1, 2, 3]], GREEDY, 12, lambda: False)
     for _ in range(30):
         rehearsal()
     free_passes = rehearsal.overheads(free(models))
@@ -76,4 +76,4 @@ def test_a_fault_of_the_target_is_told(models, monkeypatch):
 
     monkeypatch.setattr(module, "generate", broken)
     with pytest.raises(LevelFault, match="no memory"):
-        Rehearsal(models, [[1, 2, 3]], GREEDY, 6)()
+        Rehearsal(models, [[1, 2, 3]], GREEDY, 6, lambda: False)()

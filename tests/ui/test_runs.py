@@ -103,8 +103,7 @@ def test_a_draft_that_drops_out_is_named_where_the_user_looks(visit):
     assert page.pane() == STORY
     page.tab("measure")
     page.page.click("text=Your own prompts")
-    page.page.fill("#own-prompts textarea", "dropout")
-    page.page.keyboard.press("Tab")
+    page.fill("#own-prompts textarea", "dropout")
     page.page.click("#measure")
     page.page.wait_for_selector("#notices .notice")
     assert "early-exit:10 is left out" in page.page.inner_text("#notices")
