@@ -1,9 +1,6 @@
 """What the page sends to the browser and keeps on the server: pane, stack trace, counters, numbers, store, sample."""
 
 import json
-import sys
-import time
-from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -15,20 +12,17 @@ from scripted import DRAFTS, HOSTILE, STAMP, STORY, TARGET, ScriptedEngine, make
 from hsd.errors import BadInput
 from hsd.generate.events import RoundEvent, TokenEvent
 from hsd.measure.record import Trace
-from hsd.records import Estimate, Hierarchy, Progress, Sampling
+from hsd.records import Estimate, Hierarchy, Sampling
 from ui import format as fmt
-from ui import live, sample, stack_trace, text, token_pane
+from ui import sample, stack_trace, token_pane
 from ui.counters import Counters
-from ui.engine import CompareRequest, GenerateRequest, Setup
+from ui.engine import GenerateRequest, Setup
 from ui.hero import hero
 from ui.nodes import decoded, el, encoded, json_html
-from ui.planning import Limits, check_whole, make_plan, sliders, what_if
 from ui.recorder import collect
-from ui.sidebar import added, read_sampling, read_setup, selected
 from ui.store import Store
 from ui.tabs.kinds import kind_table
 from ui.tabs.measure import measure_facts, measure_table, measured
-from ui.tabs.plan import what_if_answer
 from ui.trace_file import read_trace
 
 
@@ -243,137 +237,7 @@ def test_recording_a_sample_measures_plans_generates_and_compares(tmp_path):
     assert made.run.alone and made.comparison and sample.load(tmp_path / "sample.json") == made
 
 
-@pytest.mark.parametrize(("dtype", "told"), [("bfloat16", 1), ("float32", 0)])
-def test_comparing_a_plan_of_another_device_or_dtype_says_so(monkeypatch, dtype, told):
-    notices = []
-    models = SimpleNamespace(environment=replace(STAMP, dtype=dtype))
-    monkeypatch.setattr(live, "_models", lambda *_: nullcontext(models))
-    monkeypatch.setitem(sys.modules, "hsd.compare.run", SimpleNamespace(compare=lambda *_, **__: "compared"))  # without torch
-    request = CompareRequest(make_sample().plan, 1, 8, False)
-    setup = Setup(TARGET, DRAFTS, dtype=dtype)
-    assert live.LiveEngine().compare(setup, request, lambda _: None, notices.append, lambda: False) == "compared"
-    assert len(notices) == told and all("float32 and runs on" in notice for notice in notices)
-
-
-def test_what_if_changes_the_plan_and_ignores_what_is_no_slider():
-    measurement = make_measurement()
-    plan = make_plan(measurement, Limits())
-    known = {one["id"] for one in sliders(measurement, plan)}
-    same = what_if(measurement, plan, {"evil": 1, "c:nobody": 3, "a:0:1": "text", next(iter(known)): True}, Limits())
-    assert not same.changed and same.best.hierarchy == plan.hierarchy
-    dear = {f"c:{name}": 1e9 for name in DRAFTS}
-    worse = what_if(measurement, plan, dear, Limits())
-    assert worse.changed and worse.best.predicted_speedup < plan.predicted_speedup
-    rates = {one["id"]: 0 for one in sliders(measurement, plan) if one["id"].startswith("a:")}
-    assert all("quantized" not in level.model for level in what_if(measurement, plan, rates, Limits()).best.hierarchy.drafts)
-
-
-def test_what_if_tells_a_change_against_the_plan_of_the_same_ranking():
-    measurement = make_measurement()
-    exact = make_plan(measurement, Limits())
-    other = Hierarchy.parse(f"prompt-lookup@1,{exact.hierarchy.drafts[-1].model}@2", TARGET)
-    plan = replace(exact, hierarchy=other, ranked_by="trace")  # as replayed traces may rank
-
-    def asked(values):
-        found = what_if(measurement, plan, values, Limits())
-        return found, json.dumps(what_if_answer(plan, found))
-
-    untouched, words = asked({})
-    assert untouched.best == exact and exact.hierarchy != other
-    assert "The plan" not in words and f"replayed traces rank {fmt.drafts(plan.hierarchy)} first" in words
-    lookup = next(one for one in sliders(measurement, plan) if one["id"] == "c:prompt-lookup")
-    nudged, words = asked({"c:prompt-lookup": lookup["base"] + lookup["step"]})
-    assert nudged.changed and text.WHAT_IF_SAME in words
-    _, words = asked({f"c:{name}": 1e9 for name in measurement.models[:-1]})
-    assert text.WHAT_IF_OTHER.format(plan=fmt.drafts(exact.hierarchy)) in words
-
-
-def test_what_if_is_quick_enough_for_a_slider():
-    measurement = make_measurement()
-    plan = make_plan(measurement, Limits())
-    started = time.perf_counter()
-    for step in range(5):
-        what_if(measurement, plan, {"a:2:4": 0.5 + step / 20}, Limits())
-    assert (time.perf_counter() - started) / 5 < 0.2
-
-
-@pytest.mark.parametrize("value", ["", "three", "0", "-1", "2.5", "99", None, "1e3", "³"])
-def test_numbers_that_are_none_are_named(value):
-    with pytest.raises(BadInput, match="Repeats"):
-        check_whole(value, "Repeats", 1, 20)
-
-
-def test_numbers_of_a_number_field_are_taken():
-    assert check_whole(3, "x", 1, 20) == check_whole(3.0, "x", 1, 20) == check_whole(" 3 ", "x", 1, 20) == 3
-
-
-def test_what_the_browser_sends_is_checked():
-    odd = [None, 3, "text", "{", '{"selected": "x"}', '{"selected": [1, null, {"a": 1}]}', '{"added": {"x": 1}}', {"selected": ["x"]}]
-    for value in odd:
-        assert all(isinstance(name, str) for name in (*selected(value), *added(value)))
-    assert len(selected(json.dumps({"selected": ["m"] * 10_000 + [str(i) for i in range(10_000)]}))) <= 64
-    for target in ("", "  ", None, "x" * 400):
-        with pytest.raises(BadInput):
-            read_setup(target, None, "auto", "auto")
-    with pytest.raises(BadInput):
-        read_setup("m", None, "auto", "float128")
-    for sampling in ((None, 0, 1, 0), (-1, 0, 1, 0), (0, 0, 0, 0), ("0", 0, 1, 0), (1, 2.5, 1, 0), (1, 0, 1, 0.5), (1, 0, 1, 1e300)):
-        with pytest.raises(BadInput):
-            read_sampling(*sampling)
-
-
 def test_hostile_tokens_stay_data():
     run = replace(scripted_run("hostile"), hierarchy="x")
     value = token_pane.encode("r", run.tokens, run.models, run.models)
     assert [json.loads(line)[4] for line in value.splitlines()[1:]] == list(HOSTILE)
-
-
-def test_a_count_that_the_message_tells_is_told_once():
-    from ui.page import progress
-
-    words = json.dumps(progress(Progress("cost", 0, 49, 26.0, "0 of 49 costs known to 2%"), 0.0), ensure_ascii=False)
-    assert "Cost · 0 of 49 costs known to 2% · 26 s left" in words
-
-
-def test_progress_reads_as_a_sentence_with_remaining_time():
-    from ui.page import progress
-
-    words = json.dumps(progress(Progress("fetch model", 1_000_000, 9_000_000, 75.0), 1 / 9), ensure_ascii=False)
-    assert "Fetch model · 1 MB of 9 MB · 75 s left" in words and '"aria-valuenow": "11"' in words
-
-
-@pytest.mark.parametrize(
-    ("left", "words"), [(0.0, "under a second"), (0.3, "under a second"), (1.4, "1 s"), (119.6, "2 min 00 s"), (75, "75 s")]
-)
-def test_remaining_time_is_told_in_whole_seconds(left, words):
-    from ui.page import progress
-
-    assert f"{words} left" in json.dumps(progress(Progress("cost", 0, 49, left, "costs"), 0.0))
-
-
-def test_the_bar_follows_time_where_the_count_stands_still_and_never_goes_back(monkeypatch):
-    from ui import page
-
-    now = iter((100.0, 110.0, 120.0, 121.0, 122.0, 123.0, 124.0, 125.0))
-    monkeypatch.setattr(page.time, "monotonic", lambda: next(now))
-    course = page.Course(told=page.time.monotonic())
-    steps = [Progress("cost", known, 40, left) for known, left in ((0, 30.0), (0, 20.0), (0, 60.0), (40, 14.0))]
-    assert [course.share(step) for step in steps] == pytest.approx([1 / 4, 1 / 2, 1 / 2, 1.0])
-    assert course.share(Progress("acceptance", 0, 8)) == 0.0, "a new phase begins at its own start"
-    each = [course.share(Progress("prepare draft", done, 1, None, name)) for done, name in ((1, "a"), (0, "b"))]
-    assert each == [1.0, 0.0], "and so does each draft"
-
-
-@pytest.mark.parametrize(
-    ("name", "state", "words"),
-    [
-        ("someone/good", "done", "someone/good is in the list."),
-        ("<b>odd</b>", "error", "<b>odd</b> cannot be used: The vocabulary of <b>odd</b> differs."),
-        ("target", "error", "target is the target itself"),
-    ],
-)
-def test_adding_a_model_that_cannot_serve_is_an_error_with_its_reason(name, state, words):
-    from ui.tabs.pick import said_of
-
-    line = said_of(name, ScriptedEngine().candidates("target", (name,), "cpu", "auto"), "target")
-    assert line[1]["data-state"] == state and line[2][2].startswith(words)
