@@ -17,6 +17,7 @@ from hsd.measure.store import measure_or_find
 from hsd.pick.registry import REGISTRY
 from hsd.records import Estimate, Sampling
 from hsd.settings import DEFAULT_CANDIDATES, DEFAULT_TARGET
+from hsd.units import byte_size
 
 HELP = "measure forward costs and acceptance rates on this device"
 
@@ -104,7 +105,7 @@ def _cost(width: int, cost: Estimate) -> str:
 def _memory(measurement: Measurement, name: str) -> str:
     """Memory of a model, and its pass of one token at the other contexts."""
     size = measurement.memory_bytes.get(name)
-    parts = [] if size is None else [f"{size / 1e6:.0f} MB" if size else "no weights of its own"]
+    parts = [] if size is None else [byte_size(size) if size else "no weights of its own"]
     for context, costs in sorted(measurement.context_cost_s.get(name, {}).items()):
         parts += [f"{costs[1].median * 1e3:.1f} ms after {context} tokens"] if 1 in costs else []
     return ", ".join(parts)
