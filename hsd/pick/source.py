@@ -48,7 +48,8 @@ def find_source(name: str) -> Source:
         return Source(name, "embedded", str(embedded.folder()))
     if local_models() and (local := _local(name)):
         return local
-    if _HUB_ID.fullmatch(name) and "--" not in name and ".." not in name:
+    # transformers takes a folder of that name for the model, also where no folder may be opened.
+    if _HUB_ID.fullmatch(name) and "--" not in name and ".." not in name and not Path(name).is_dir():
         return Source(name, "hub", name)
     looks_local = name.startswith((".", "/", "~")) or "\\" in name
     if not local_models():

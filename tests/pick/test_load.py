@@ -72,7 +72,9 @@ def test_a_page_that_strangers_see_tells_nothing_of_what_lies_here(make_model, m
     assert find_source(folder).kind == "folder"
     monkeypatch.setenv("HSD_LOCAL_MODELS", "0")
     told = set()
-    for name in (folder, str(tmp_path), str(tmp_path / "file.txt"), str(tmp_path / "nothing")):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "owner" / "folder").mkdir(parents=True)
+    for name in (folder, str(tmp_path), str(tmp_path / "file.txt"), str(tmp_path / "nothing"), "owner/folder"):
         with pytest.raises(ModelUnavailable, match="opens no folders or files") as found:
             find_source(name)
         told.add(str(found.value).replace(name[:80], "…"))
