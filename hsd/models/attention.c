@@ -15,8 +15,10 @@
 #define CHUNK 128    /* keys with one softmax */
 #define TOKENS 16    /* new tokens at a time */
 #define TILE 48      /* queries whose scores are kept */
-#define QUERIES 4    /* queries at a time in registers */
+#define QUERIES 6    /* queries at a time in registers, */
+#define WIDE 4       /* and as many registers of keys, or of parts of a value */
 #define LARGEST_DIM 256
+
 INLINE __m512 exp16(__m512 x) { /* e^x for x <= 0, relative error below 3e-7 */
     __m512 scaled = _mm512_max_ps(_mm512_set1_ps(-126.0f), _mm512_mul_ps(x, _mm512_set1_ps(1.44269504f))); /* keeps a NaN */
     __m512 whole = _mm512_floor_ps(scaled), part = _mm512_sub_ps(scaled, whole);
@@ -64,54 +66,47 @@ INLINE void store(const bf16 *key, const bf16 *value, bf16 *keys, bf16 *values, 
     }
 }
 
-/* Scores (some, 32 keys) of some queries (count, dim) against two blocks of 16 keys. */
-INLINE void score(const bf16 *queries, const bf16 *keys, const bf16 *next, int64_t dim, float scale, float *scores, const int some) {
-    __m512 low[QUERIES], high[QUERIES];
-    UNROLL for (int q = 0; q < some; q++) low[q] = high[q] = _mm512_setzero_ps();
+/* Scores (some, CHUNK) of some queries (count, dim) against blocks of 16 keys. `next` is what will be read after them: the second
+ * level of cache asks memory for many lines at a time, the first for few. */
+INLINE void score(const bf16 *queries, const bf16 *keys, const bf16 *next, int64_t dim, float scale, float *scores, const int blocks,
+                  const int some) {
+    __m512 sums[WIDE * QUERIES];
+    UNROLL for (int i = 0; i < blocks * some; i++) sums[i] = _mm512_setzero_ps();
     for (int64_t i = 0; i < dim; i += 2) {
-        __m512bh first = (__m512bh)_mm512_loadu_si512(keys + i * 16), second = (__m512bh)_mm512_loadu_si512(keys + (dim + i) * 16);
-        _mm_prefetch((const char *)(next + i * 16), _MM_HINT_T0);
-        _mm_prefetch((const char *)(next + (dim + i) * 16), _MM_HINT_T0);
+        __m512bh words[WIDE];
+        UNROLL for (int b = 0; b < blocks; b++) {
+            words[b] = (__m512bh)_mm512_loadu_si512(keys + (b * dim + i) * 16);
+            _mm_prefetch((const char *)(next + (b * dim + i) * 16), _MM_HINT_T1);
+        }
         UNROLL for (int q = 0; q < some; q++) {
             __m512bh word = (__m512bh)broadcast(queries + q * dim + i);
-            low[q] = _mm512_dpbf16_ps(low[q], first, word);
-            high[q] = _mm512_dpbf16_ps(high[q], second, word);
+            UNROLL for (int b = 0; b < blocks; b++) sums[q * blocks + b] = _mm512_dpbf16_ps(sums[q * blocks + b], words[b], word);
         }
     }
-    UNROLL for (int q = 0; q < some; q++) {
-        _mm512_storeu_ps(scores + q * CHUNK, _mm512_mul_ps(low[q], _mm512_set1_ps(scale)));
-        _mm512_storeu_ps(scores + q * CHUNK + 16, _mm512_mul_ps(high[q], _mm512_set1_ps(scale)));
-    }
+    UNROLL for (int q = 0; q < some; q++)
+        UNROLL for (int b = 0; b < blocks; b++)
+            _mm512_storeu_ps(scores + q * CHUNK + 16 * b, _mm512_mul_ps(sums[q * blocks + b], _mm512_set1_ps(scale)));
 }
 
-/* Sums (some, dim) of `count` values, rounded up to pairs, by the weights (some, CHUNK). */
-INLINE void weigh(const bf16 *weights, const bf16 *values, const bf16 *next, int64_t count, int64_t dim, float *sums, const int some) {
-    for (int64_t i = 0; i < dim; i += 32) {
-        __m512 low[QUERIES], high[QUERIES];
-        UNROLL for (int q = 0; q < some; q++) low[q] = high[q] = _mm512_setzero_ps();
-        for (int64_t t = 0; t < count; t += 2) {
-            __m512bh first = (__m512bh)_mm512_loadu_si512(values + t * dim + i * 2), second = (__m512bh)_mm512_loadu_si512(values + t * dim + i * 2 + 32);
-            _mm_prefetch((const char *)(next + t * dim + i * 2), _MM_HINT_T0);
-            _mm_prefetch((const char *)(next + t * dim + i * 2 + 32), _MM_HINT_T0);
-            UNROLL for (int q = 0; q < some; q++) {
-                __m512bh two = (__m512bh)broadcast(weights + q * CHUNK + t);
-                low[q] = _mm512_dpbf16_ps(low[q], first, two);
-                high[q] = _mm512_dpbf16_ps(high[q], second, two);
-            }
+/* Sums (some, dim) of parts of 16 of `count` values, rounded up to pairs, by the weights (some, CHUNK). */
+INLINE void weigh(const bf16 *weights, const bf16 *values, const bf16 *next, int64_t count, int64_t dim, float *sums, const int parts,
+                  const int some) {
+    __m512 totals[WIDE * QUERIES];
+    UNROLL for (int i = 0; i < parts * some; i++) totals[i] = _mm512_setzero_ps();
+    for (int64_t t = 0; t < count; t += 2) {
+        __m512bh words[WIDE];
+        UNROLL for (int p = 0; p < parts; p++) {
+            words[p] = (__m512bh)_mm512_loadu_si512(values + t * dim + p * 32);
+            _mm_prefetch((const char *)(next + t * dim + p * 32), _MM_HINT_T1);
         }
-        UNROLL for (int q = 0; q < some; q++) _mm512_storeu_ps(sums + q * dim + i, low[q]), _mm512_storeu_ps(sums + q * dim + i + 16, high[q]);
+        UNROLL for (int q = 0; q < some; q++) {
+            __m512bh two = (__m512bh)broadcast(weights + q * CHUNK + t);
+            UNROLL for (int p = 0; p < parts; p++) totals[q * parts + p] = _mm512_dpbf16_ps(totals[q * parts + p], words[p], two);
+        }
     }
+    UNROLL for (int q = 0; q < some; q++)
+        UNROLL for (int p = 0; p < parts; p++) _mm512_storeu_ps(sums + q * dim + p * 16, totals[q * parts + p]);
 }
-
-/* Call `f` for `count` queries from `first` on, whose number the compiler then knows. */
-#define IN_FOURS(count, f, ...)                                 \
-    for (int64_t first = 0; first < (count); first += QUERIES)  \
-        switch ((count) - first) {                              \
-            case 1: f(__VA_ARGS__, 1); break;                   \
-            case 2: f(__VA_ARGS__, 2); break;                   \
-            case 3: f(__VA_ARGS__, 3); break;                   \
-            default: f(__VA_ARGS__, QUERIES);                   \
-        }
 
 typedef struct {
     float maximum, total;
@@ -147,13 +142,27 @@ static void attend_chunk(const bf16 *queries, const bf16 *keys, const bf16 *valu
     float scores[TILE * CHUNK];
     bf16 weights[TILE * CHUNK];
     for (int64_t tile = 0; tile < count; tile += TILE) {
-        int64_t some = least(TILE, count - tile), seen = least(CHUNK, visible + (tile + some - 1) / group);
+        int64_t these = least(TILE, count - tile), seen = least(CHUNK, visible + (tile + these - 1) / group);
         if (seen < 0) seen = 0; /* a tile of tokens before this chunk */
-        for (int64_t t = 0; t < seen; t += 32)
-            IN_FOURS(some, score, queries + (tile + first) * dim, keys + t * dim, values + t * dim, dim, scale, scores + first * CHUNK + t)
-        for (int64_t q = 0; q < some; q++)
+        for (int64_t t = 0; t < seen; t += 16 * WIDE) {
+            const bf16 *those = keys + t * dim, *next = values + t * dim;
+            if (seen - t > 32) {
+                IN_PARTS(these, QUERIES, score, queries + (tile + first) * dim, those, next, dim, scale, scores + first * CHUNK + t, WIDE)
+            } else {
+                IN_PARTS(these, QUERIES, score, queries + (tile + first) * dim, those, next, dim, scale, scores + first * CHUNK + t, 2)
+            }
+        }
+        for (int64_t q = 0; q < these; q++)
             parts[tile + q] = soften(scores + q * CHUNK, weights + q * CHUNK, least(CHUNK, visible + (tile + q) / group), seen);
-        IN_FOURS(some, weigh, weights + first * CHUNK, values, keys + CHUNK * dim, seen, dim, sums + (tile + first) * dim)
+        for (int64_t d = 0; d < dim; d += 16 * WIDE) {
+            const bf16 *those = values + d * 2, *next = keys + CHUNK * dim;
+            float *totals = sums + tile * dim + d;
+            if (dim - d > 32) {
+                IN_PARTS(these, QUERIES, weigh, weights + first * CHUNK, those, next, seen, dim, totals + first * dim, WIDE)
+            } else {
+                IN_PARTS(these, QUERIES, weigh, weights + first * CHUNK, those, next, seen, dim, totals + first * dim, 2)
+            }
+        }
     }
 }
 
@@ -161,70 +170,81 @@ static void attend_chunk(const bf16 *queries, const bf16 *keys, const bf16 *valu
 INLINE void join(const softmax *parts, const float *sums, int64_t chunks, int64_t stride, int64_t dim, bf16 *out) {
     float maximum = parts[0].maximum, total = 0;
     for (int64_t c = 1; c < chunks; c++) maximum = parts[c * stride].maximum > maximum ? parts[c * stride].maximum : maximum;
-    for (int64_t c = 0; c < chunks; c++)
-        total += parts[c * stride].total * _mm512_cvtss_f32(exp16(_mm512_set1_ps(parts[c * stride].maximum - maximum)));
-    for (int64_t i = 0; i < dim; i += 16) {
-        __m512 sum = _mm512_setzero_ps();
-        for (int64_t c = 0; c < chunks; c++)
-            sum = _mm512_fmadd_ps(exp16(_mm512_set1_ps(parts[c * stride].maximum - maximum)), _mm512_loadu_ps(sums + c * stride * dim + i), sum);
-        narrow16(out + i, _mm512_div_ps(sum, _mm512_set1_ps(total)));
+    __m512 joined[LARGEST_DIM / 16];
+    for (int64_t i = 0; i < dim / 16; i++) joined[i] = _mm512_setzero_ps();
+    for (int64_t c = 0; c < chunks; c++) {
+        __m512 factor = exp16(_mm512_set1_ps(parts[c * stride].maximum - maximum));
+        total += parts[c * stride].total * _mm512_cvtss_f32(factor);
+        for (int64_t i = 0; i < dim / 16; i++)
+            joined[i] = _mm512_fmadd_ps(factor, _mm512_loadu_ps(sums + c * stride * dim + i * 16), joined[i]);
     }
+    for (int64_t i = 0; i < dim / 16; i++) narrow16(out + i * 16, _mm512_div_ps(joined[i], _mm512_set1_ps(total)));
 }
 
-/* Rotary positions, keys and values into the cache, and causal attention of the new tokens over it, for a team of threads.
+/* For each query of TOKENS tokens, for every CHUNK keys: their weighted sum and its softmax. */
+static int64_t sums_bytes(const shape *s) {
+    int64_t chunks = (s->capacity + CHUNK - 1) / CHUNK, one = s->dim * (int64_t)sizeof(float) + (int64_t)sizeof(softmax);
+    return least(TOKENS, s->width) * s->heads * chunks * one;
+}
+
+/* The queries of TOKENS tokens that share a key-value head. */
+static int64_t queries_bytes(const shape *s) {
+    return least(TOKENS, s->width) * (s->heads / s->kv_heads) * s->dim * (int64_t)sizeof(bf16);
+}
+
+int64_t hsd_attention_bytes(const shape *s) { return sums_bytes(s) + largest_team() * queries_bytes(s); }
+
+/* Rotary positions, keys and values into the cache, and causal attention of the new tokens over it.
  * qkv (width, heads + 2 kv_heads, dim); keys, values (kv_heads, ...) as above; q_norm, k_norm (dim) may be absent; cosines, sines
- * (width, dim) of the new positions; out (width, heads, dim). dim and the capacity are multiples of 32. scratch holds
- * hsd_attention_bytes. */
+ * (width, dim) of the new positions; out (width, heads, dim), each thread's own if it takes all rows for itself. dim and the
+ * capacity are multiples of 32. scratch holds hsd_attention_bytes. */
 void hsd_attend_together(const bf16 *qkv, bf16 *keys, bf16 *values, const bf16 *q_norm, const bf16 *k_norm, const bf16 *cosines,
-                         const bf16 *sines, bf16 *out, char *scratch, const shape *s) {
+                         const bf16 *sines, bf16 *out, char *scratch, const shape *s, int alone) {
     int64_t heads = s->heads, kv_heads = s->kv_heads, dim = s->dim, row_size = (heads + 2 * kv_heads) * dim, group = heads / kv_heads;
     int64_t start = s->start;
+    bf16 *queries = (bf16 *)(scratch + sums_bytes(s) + place_in_team() * queries_bytes(s)); /* (tokens, group, dim) of one key-value head */
     for (int64_t done = 0, tokens; done < s->width; done += tokens, start += tokens) {
         tokens = least(TOKENS, s->width - done);
-        const bf16 *new = qkv + done * row_size;
+        const bf16 *new = qkv + done * row_size, *cos = cosines + done * dim, *sin = sines + done * dim;
         int64_t rows = tokens * group, chunks = (start + tokens + CHUNK - 1) / CHUNK; /* queries of one key-value head */
         float *sums = (float *)scratch;
         softmax *parts = (softmax *)(sums + kv_heads * chunks * rows * dim);
-        bf16 *queries = (bf16 *)(parts + kv_heads * chunks * rows); /* (kv_heads, tokens, group, dim) */
-#pragma omp for schedule(static)
-        for (int64_t task = 0; task < tokens * (heads + kv_heads); task++) {
-            int64_t token = task / (heads + kv_heads), head = task % (heads + kv_heads);
-            const bf16 *from = new + token * row_size + head * dim;
-            const bf16 *cos = cosines + (done + token) * dim, *sin = sines + (done + token) * dim;
-            if (head < heads) {
-                rotate(from, q_norm, cos, sin, dim, s->eps, queries + ((head / group * tokens + token) * group + head % group) * dim);
-            } else {
-                int64_t offset = (head - heads) * s->capacity * dim;
+        part tasks = share(kv_heads * chunks);
+        for (int64_t task = tasks.first; task < tasks.last; task++) {
+            int64_t head = task / chunks, chunk = task % chunks;
+            int64_t offset = head * s->capacity * dim, chunk_offset = offset + chunk * CHUNK * dim;
+            for (int64_t row = 0; row < rows && (chunk == 0 || task == tasks.first); row++) { /* a head that is new to this thread */
+                int64_t token = row / group;
+                const bf16 *from = new + token * row_size + (head * group + row % group) * dim;
+                rotate(from, q_norm, cos + token * dim, sin + token * dim, dim, s->eps, queries + row * dim);
+            }
+            for (int64_t token = 0; token < tokens; token++) {
+                if ((start + token) / CHUNK != chunk) continue; /* whoever has a chunk puts the new keys and values into it */
+                const bf16 *from = new + token * row_size + (heads + head) * dim;
                 bf16 key[LARGEST_DIM];
-                rotate(from, k_norm, cos, sin, dim, s->eps, key);
+                rotate(from, k_norm, cos + token * dim, sin + token * dim, dim, s->eps, key);
                 store(key, from + kv_heads * dim, keys + offset, values + offset, start + token, token + 1 == tokens, dim);
             }
-        }
-#pragma omp for schedule(static)
-        for (int64_t task = 0; task < kv_heads * chunks; task++) {
-            int64_t head = task / chunks, chunk = task % chunks, first = (head * s->capacity + chunk * CHUNK) * dim;
-            attend_chunk(queries + head * rows * dim, keys + first, values + first, rows, group, start + 1 - chunk * CHUNK, dim, s->scale,
+            attend_chunk(queries, keys + chunk_offset, values + chunk_offset, rows, group, start + 1 - chunk * CHUNK, dim, s->scale,
                          parts + task * rows, sums + task * rows * dim);
         }
-#pragma omp for schedule(static)
-        for (int64_t query = 0; query < kv_heads * rows; query++) {
+#pragma omp barrier
+        part joined = share_or_all(kv_heads * rows, alone);
+        for (int64_t query = joined.first; query < joined.last; query++) {
             int64_t head = query / rows, row = query % rows, token = row / group;
             int64_t seen = (start + token + CHUNK) / CHUNK; /* chunks */
             join(parts + head * chunks * rows + row, sums + (head * chunks * rows + row) * dim, seen, rows, dim,
                  out + ((done + token) * heads + head * group + row % group) * dim);
         }
+        if (!alone) {
+#pragma omp barrier
+        }
     }
-}
-
-/* For each query of TOKENS tokens: the query, and for every CHUNK keys their weighted sum and its softmax. */
-int64_t hsd_attention_bytes(const shape *s) {
-    int64_t chunks = (s->capacity + CHUNK - 1) / CHUNK, part = s->dim * (int64_t)sizeof(float) + (int64_t)sizeof(softmax);
-    return least(TOKENS, s->width) * s->heads * (s->dim * (int64_t)sizeof(bf16) + chunks * part);
 }
 
 void hsd_attention(const bf16 *qkv, bf16 *keys, bf16 *values, const bf16 *q_norm, const bf16 *k_norm, const bf16 *cosines,
                    const bf16 *sines, bf16 *out, char *scratch, const shape *s) {
 #pragma omp parallel
-    hsd_attend_together(qkv, keys, values, q_norm, k_norm, cosines, sines, out, scratch, s);
+    hsd_attend_together(qkv, keys, values, q_norm, k_norm, cosines, sines, out, scratch, s, 0);
 }
 #endif

@@ -1,11 +1,14 @@
-/* bfloat16 as the kernels see it, and what the vector ones share. Loops over rows, outputs or heads are worksharing loops of
- * OpenMP without a team of their own: a whole pass brings one team for all of them (layers.c), a single call brings one each. */
+/* bfloat16 as the kernels see it, and what the vector ones share. A whole pass runs in one team of threads (layers.c), a single
+ * operation brings a team of its own; each thread takes its share of the rows, outputs or heads. */
 
 #ifndef HSD_BF16_H
 #define HSD_BF16_H
 
 #include <stdint.h>
 #include <string.h>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
 
 typedef uint16_t bf16;
 
@@ -22,6 +25,43 @@ static inline bf16 narrow(float value) { /* round to nearest, ties to even; a Na
     uint32_t rounded = bits + 0x7fff + ((bits >> 16) & 1);
     return (bf16)(((bits & 0x7fffffff) > 0x7f800000 ? bits | 0x400000 : rounded) >> 16);
 }
+
+typedef struct {
+    int64_t first, last;
+} part;
+
+static inline int64_t team_size(void) {
+#ifdef _OPENMP
+    return omp_get_num_threads();
+#else
+    return 1;
+#endif
+}
+
+static inline int64_t largest_team(void) {
+#ifdef _OPENMP
+    return omp_get_max_threads();
+#else
+    return 1;
+#endif
+}
+
+static inline int64_t place_in_team(void) {
+#ifdef _OPENMP
+    return omp_get_thread_num();
+#else
+    return 0;
+#endif
+}
+
+/* This thread's share of `count` things. */
+static inline part share(int64_t count) {
+    int64_t threads = team_size(), me = place_in_team();
+    return (part){count * me / threads, count * (me + 1) / threads};
+}
+
+/* Where it takes less time than to wait for others, each thread computes all of something `alone`, for itself. */
+static inline part share_or_all(int64_t count, int alone) { return alone ? (part){0, count} : share(count); }
 
 #if defined(__AVX512BF16__) && defined(__AVX512VNNI__) && defined(__AVX512BW__)
 #define HSD_VECTORS
@@ -51,18 +91,44 @@ typedef struct {
     int64_t inputs, outputs, bits, group; /* group: inputs with one scale of x, with 8 and 4 bits */
 } product;
 
+/* Call `f` for `count` rows in equal parts of at most `most`, whose number the compiler then knows: `first` is each part's first row. */
+#define IN_PARTS(count, most, f, ...)                                                    \
+    for (int64_t first = 0, parts_left = ((count) + (most) - 1) / (most), some; first < (count); first += some, parts_left--) { \
+        some = ((count) - first + parts_left - 1) / parts_left;                          \
+        switch (some) {                                                                  \
+            case 1: f(__VA_ARGS__, 1); break;                                            \
+            case 2: f(__VA_ARGS__, 2); break;                                            \
+            case 3: f(__VA_ARGS__, 3); break;                                            \
+            case 4: f(__VA_ARGS__, 4); break;                                            \
+            case 5: f(__VA_ARGS__, 5); break;                                            \
+            case 6: f(__VA_ARGS__, 6); break;                                            \
+            case 7: f(__VA_ARGS__, (most) < 7 ? 1 : 7); break;                           \
+            default: f(__VA_ARGS__, (most) < 8 ? 1 : 8);                                 \
+        }                                                                                \
+    }
+
 typedef struct {
     int64_t width, start, capacity, heads, kv_heads, dim, hidden, inner, num_layers;
     float eps, scale;
 } shape;
 
+/* What a product reads: x (rows, inputs) as it is, or rounded to int8 in groups of inputs that share a scale. */
+typedef struct {
+    const bf16 *x;
+    int8_t *codes;
+    float *scales, *sums; /* (rows, groups); sums are those of what the codes of a group stand for */
+} operand;
+
+INLINE int64_t blocks_of(const product *p) { return (p->outputs + BLOCK - 1) / BLOCK; }
+
 int64_t hsd_product_bytes(int64_t rows, int64_t inputs, int64_t group);
 int64_t hsd_attention_bytes(const shape *s);
-/* For a team of threads that all make the same call. */
-void hsd_multiply(const product *p, const bf16 *x, bf16 *out, char *scratch, int64_t rows);
+/* For every thread of a team to call; `alone` as in share_or_all. */
+operand hsd_operand(const product *p, const bf16 *x, char *scratch, int64_t rows, int alone);
+void hsd_multiply(const product *p, const operand *x, bf16 *out, int64_t rows, part blocks);
 void hsd_attend_together(const bf16 *qkv, bf16 *keys, bf16 *values, const bf16 *q_norm, const bf16 *k_norm, const bf16 *cosines,
-                         const bf16 *sines, bf16 *out, char *scratch, const shape *s);
+                         const bf16 *sines, bf16 *out, char *scratch, const shape *s, int alone);
 #endif
-void hsd_norm_rows(bf16 *x, const bf16 *delta, const bf16 *weight, bf16 *out, int64_t width, int64_t hidden, float eps);
-void hsd_silu_rows(const bf16 *gate_up, bf16 *out, int64_t width, int64_t inner);
+void hsd_norm_rows(bf16 *x, const bf16 *delta, const bf16 *weight, bf16 *out, part rows, int64_t hidden, float eps);
+void hsd_silu_rows(const bf16 *gate_up, bf16 *out, int64_t width, int64_t inner, part columns);
 #endif

@@ -11,7 +11,7 @@ from hsd.models import kernels
 from hsd.models.kernels import CACHE_LINE, Kernels, LargePages, Product
 from hsd.settings import INT4_GROUP_SIZE
 
-_BLOCK = 32  # outputs
+BLOCK = 32  # outputs
 _GROUPS = (64, 32, 16)  # inputs that share a scale of x beside int8 weights, the first that divides them
 
 
@@ -81,7 +81,7 @@ class BlockedInt8Linear(_Product):
         codes = (weight.float() / scales[:, None]).round().clamp(-127, 127) + 128
         blocks = _placed(pages, _in_blocks(codes.to(torch.uint8), 4))  # (blocks, in / 4, 32, 4)
         group = next(group for group in _GROUPS if weight.shape[1] % group == 0)
-        super().__init__(kernels, weight.shape, blocks, F.pad(scales, (0, -len(scales) % _BLOCK)), bias, group)
+        super().__init__(kernels, weight.shape, blocks, F.pad(scales, (0, -len(scales) % BLOCK)), bias, group)
 
 
 class BlockedInt4Linear(_Product):
@@ -103,7 +103,7 @@ class BlockedInt4Linear(_Product):
 Blocked = BlockedLinear | BlockedInt8Linear | BlockedInt4Linear
 _KINDS: dict[int, type[Blocked]] = {16: BlockedLinear, 8: BlockedInt8Linear, 4: BlockedInt4Linear}
 _MULTIPLES = {16: 2, 8: 16, 4: INT4_GROUP_SIZE}  # of the inputs
-_BYTES = {16: 2.0, 8: 1.0, 4: 640 / (_BLOCK * INT4_GROUP_SIZE)}  # of a weight
+_BYTES = {16: 2.0, 8: 1.0, 4: 640 / (BLOCK * INT4_GROUP_SIZE)}  # of a weight
 
 
 def blocked(weight: torch.Tensor, bias: torch.Tensor | None, bits: int, pages: LargePages | None) -> Blocked | None:
@@ -116,7 +116,7 @@ def blocked(weight: torch.Tensor, bias: torch.Tensor | None, bits: int, pages: L
 
 def pages_for(sizes: Iterable[tuple[tuple[int, int], int]]) -> LargePages:
     """Room for weights of these sizes: ((out, in), bits)."""
-    rounded_up = ((-(-outputs // _BLOCK) * _BLOCK * inputs, bits) for (outputs, inputs), bits in sizes)
+    rounded_up = ((-(-outputs // BLOCK) * BLOCK * inputs, bits) for (outputs, inputs), bits in sizes)
     return LargePages(sum(int(count * _BYTES[bits]) + CACHE_LINE for count, bits in rounded_up))
 
 
@@ -126,15 +126,15 @@ def _placed(pages: LargePages | None, tensor: torch.Tensor) -> torch.Tensor:
 
 def _in_blocks(weight: torch.Tensor, together: int) -> torch.Tensor:
     """(out, in) -> (blocks, in / together, 32, together), with rows of zeros to fill the last block."""
-    weight = F.pad(weight, (0, 0, 0, -weight.shape[0] % _BLOCK))
-    return weight.view(-1, _BLOCK, weight.shape[1] // together, together).transpose(1, 2)
+    weight = F.pad(weight, (0, 0, 0, -weight.shape[0] % BLOCK))
+    return weight.view(-1, BLOCK, weight.shape[1] // together, together).transpose(1, 2)
 
 
 def _int4_blocks(weight: torch.Tensor) -> torch.Tensor:
     """(out, in) -> (blocks, groups, 640) bytes: codes, scales and minima as `products.c` wants them."""
     outputs, inputs = weight.shape
-    weight = F.pad(weight.float(), (0, 0, 0, -outputs % _BLOCK))
-    groups = weight.view(-1, _BLOCK, inputs // INT4_GROUP_SIZE, INT4_GROUP_SIZE).transpose(1, 2)  # (blocks, groups, 32, 32)
+    weight = F.pad(weight.float(), (0, 0, 0, -outputs % BLOCK))
+    groups = weight.view(-1, BLOCK, inputs // INT4_GROUP_SIZE, INT4_GROUP_SIZE).transpose(1, 2)  # (blocks, groups, 32, 32)
     least, most = groups.amin(-1), groups.amax(-1)
     scales = ((most - least) / 15).clamp(min=1e-6).half()
     least = least.half()

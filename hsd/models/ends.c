@@ -85,7 +85,9 @@ static void rescore(const product *exact, const bf16 *x, bf16 *scores, float dev
 void hsd_shortlist(const product *rough, const product *exact, const bf16 *x, bf16 *out, char *scratch, float deviation, int64_t rows) {
 #pragma omp parallel
     {
-        hsd_multiply(rough, x, out, scratch, rows);
+        operand o = hsd_operand(rough, x, scratch, rows, 0);
+        hsd_multiply(rough, &o, out, rows, share(blocks_of(rough)));
+#pragma omp barrier
 #pragma omp for schedule(static)
         for (int64_t row = 0; row < rows; row++) rescore(exact, x + row * exact->inputs, out + row * exact->outputs, deviation);
     }

@@ -29,10 +29,9 @@ static inline float exp_of(float x) { /* e^x for x <= 0, relative error below 3e
     return power;
 }
 
-/* x += delta (when given), out = x / rms(x) * weight; all (width, hidden). For a team of threads. */
-void hsd_norm_rows(bf16 *x, const bf16 *delta, const bf16 *weight, bf16 *out, int64_t width, int64_t hidden, float eps) {
-#pragma omp for schedule(static)
-    for (int64_t row = 0; row < width; row++) {
+/* x += delta (when given), out = x / rms(x) * weight, of some rows; all (width, hidden). */
+void hsd_norm_rows(bf16 *x, const bf16 *delta, const bf16 *weight, bf16 *out, part rows, int64_t hidden, float eps) {
+    for (int64_t row = rows.first; row < rows.last; row++) {
         bf16 *xs = x + row * hidden;
         if (delta)
             for (int64_t i = 0; i < hidden; i++) xs[i] = narrow(widen(xs[i]) + widen(delta[row * hidden + i]));
@@ -43,14 +42,11 @@ void hsd_norm_rows(bf16 *x, const bf16 *delta, const bf16 *weight, bf16 *out, in
     }
 }
 
-/* out (width, inner) = silu(gate) * up, from gate_up (width, 2 * inner). For a team of threads. */
-void hsd_silu_rows(const bf16 *gate_up, bf16 *out, int64_t width, int64_t inner) {
-    int64_t half = inner / 2; /* so that two threads have work on a single row */
-#pragma omp for schedule(static)
-    for (int64_t part = 0; part < 2 * width; part++) {
-        int64_t row = part / 2, first = part % 2 ? half : 0, last = part % 2 ? inner : half;
+/* out (width, inner) = silu(gate) * up, from gate_up (width, 2 * inner), of some columns. */
+void hsd_silu_rows(const bf16 *gate_up, bf16 *out, int64_t width, int64_t inner, part columns) {
+    for (int64_t row = 0; row < width; row++) {
         const bf16 *gate = gate_up + row * 2 * inner, *up = gate + inner;
-        for (int64_t i = first; i < last; i++) {
+        for (int64_t i = columns.first; i < columns.last; i++) {
             float g = widen(gate[i]), e = exp_of(-fabsf(g));
             float sigmoid = (g >= 0 ? 1.0f : e) / (1.0f + e);
             out[row * inner + i] = narrow(g * sigmoid * widen(up[i]));
@@ -60,12 +56,12 @@ void hsd_silu_rows(const bf16 *gate_up, bf16 *out, int64_t width, int64_t inner)
 
 void hsd_add_norm(bf16 *x, const bf16 *delta, const bf16 *weight, bf16 *out, int64_t width, int64_t hidden, float eps) {
 #pragma omp parallel if (width * hidden > SERIAL_BELOW)
-    hsd_norm_rows(x, delta, weight, out, width, hidden, eps);
+    hsd_norm_rows(x, delta, weight, out, share(width), hidden, eps);
 }
 
 void hsd_silu_mul(const bf16 *gate_up, bf16 *out, int64_t width, int64_t inner) {
 #pragma omp parallel if (width * inner > SERIAL_BELOW)
-    hsd_silu_rows(gate_up, out, width, inner);
+    hsd_silu_rows(gate_up, out, width, inner, share(inner));
 }
 
 /* Rotate one head (dim) by its position; sin is negated in its first half. */

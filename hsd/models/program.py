@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from hsd.models.blocked import Blocked
+from hsd.models.blocked import BLOCK, Blocked
 from hsd.models.kernels import MAX_HEAD_DIM, Product
 from hsd.models.layer import Layer, Shape
 
@@ -45,7 +45,7 @@ class Program:
         self._inner = self._layers[0].down.inputs
 
     def __call__(self, x: torch.Tensor, cache: StaticCache, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-        """Embedded tokens x (q, hidden), overwritten, after `cache.length` cached ones; cos and sin (q, head_dim) of their
+        """Embedded tokens x (q, hidden) after `cache.length` cached ones; cos and sin (q, head_dim) of their
         positions. Writes keys and values and returns the normed output (q, hidden)."""
         s = self._shape
         counts = (x.shape[0], cache.length, cache.keys.shape[2], s.heads, s.kv_heads, s.head_dim, s.hidden, self._inner, len(self._layers))
@@ -58,10 +58,11 @@ class Program:
 
 
 def program_for(layers: Sequence[Layer], final_norm: torch.Tensor, shape: Shape) -> Program | None:
-    """The program of these layers, or `None` when one of their products is another's or heads do not fill vectors."""
+    """The program of these layers, or `None` when one of their products is another's, or heads or gates do not fill vectors."""
     products = [linear for layer in layers for linear in (layer.qkv, layer.out, layer.gate_up, layer.down)]
     own = bool(products) and all(isinstance(linear, Blocked) for linear in products)
-    return Program(layers, final_norm, shape) if own and shape.head_dim % 32 == 0 and shape.head_dim <= MAX_HEAD_DIM else None
+    full = own and shape.head_dim % 32 == 0 and all(layer.down.product.inputs % BLOCK == 0 for layer in layers)
+    return Program(layers, final_norm, shape) if full and shape.head_dim <= MAX_HEAD_DIM else None
 
 
 def _layer(layer: Layer) -> _Layer:

@@ -90,12 +90,12 @@ def test_maxima_are_the_first_of_the_largest(compiled, count):
     assert compiled.maxima(negative_nan)[1] == [1]
 
 
-def tiny_network(kind: str = "llama", head_dim: int = 32) -> LeanNetwork:
+def tiny_network(kind: str = "llama", head_dim: int = 32, inner: int = 1600) -> LeanNetwork:
     torch.manual_seed(0)
     config_type, module_type = {"llama": (LlamaConfig, LlamaForCausalLM), "qwen3": (Qwen3Config, Qwen3ForCausalLM)}[kind]
     config = config_type(
         hidden_size=128,
-        intermediate_size=1600,  # beyond what oneDNN leaves whole for a single row
+        intermediate_size=inner,  # beyond what oneDNN leaves whole for a single row
         num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=2,
@@ -127,11 +127,31 @@ def test_bfloat16_logits_have_the_same_bits_at_every_width(bits, with_kernels):
             assert torch.equal(network.forward(token_ids[context : context + width], cache, width), single[:width]), (context, width)
 
 
-@pytest.mark.parametrize("head_dim", [16, 32])  # 16 does not fill a vector: single operations instead of one call
+def test_bits_do_not_depend_on_the_number_of_threads(products):
+    network = tiny_network()
+    token_ids = torch.randint(256, (160,), generator=torch.Generator().manual_seed(0))
+    passes = token_ids.split([150, 1, 2, 7])  # shared between threads, and computed by each for itself
+
+    def logits() -> torch.Tensor:
+        cache = network.new_cache(160)
+        return torch.cat([network.forward(some, cache, 1) for some in passes])
+
+    before, by_threads = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            by_threads.append(logits())
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(by_threads[0], by_threads[1]) and torch.equal(by_threads[0], by_threads[2])
+
+
+# A head of 16, or gates of 1616, do not fill vectors: single operations instead of one call.
+@pytest.mark.parametrize(("head_dim", "inner"), [(16, 1600), (32, 1600), (32, 1616)])
 @pytest.mark.parametrize("kind", ["llama", "qwen3"])
-def test_kernels_and_torch_agree_to_rounding(compiled, kind, head_dim):
-    network = tiny_network(kind=kind, head_dim=head_dim)
-    assert (network.program is not None) == (compiled.has_products and head_dim == 32)
+def test_kernels_and_torch_agree_to_rounding(compiled, kind, head_dim, inner):
+    network = tiny_network(kind, head_dim, inner)
+    assert (network.program is not None) == (compiled.has_products and (head_dim, inner) == (32, 1600))
     assert (network.kernels is not None) == (kind == "llama")
     token_ids = torch.randint(256, (200,), generator=torch.Generator().manual_seed(0))
     passes = (token_ids[:30], token_ids[30:31], token_ids[31:])  # narrow, one token, as wide as a prompt
