@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -44,6 +44,12 @@ class Sampling:
     @property
     def greedy(self) -> bool:
         return self.temperature == 0
+
+    def of_repeat(self, repeat: int) -> Sampling:
+        """The settings of the `repeat`-th of several runs: a seed of its own, so that a sampled text is drawn anew each time and the
+        spread holds its luck too. Greedy text is the same each time."""
+        step = repeat if self.seed < 2**62 else -repeat  # seeds have 63 bits
+        return self if self.greedy else replace(self, seed=self.seed + step)
 
     def label(self) -> str:
         """Short text for a chart or a table: `greedy`, or `temperature 0.8, top-k 40`."""

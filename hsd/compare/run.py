@@ -18,7 +18,7 @@ from hsd.measure.prompts import Prompt, PromptSet
 from hsd.models.causal import CausalNetwork
 from hsd.pick.model_set import ModelSet
 from hsd.plan.record import Plan, Prediction
-from hsd.records import Estimate, Hierarchy, Level, Progress, Report, ShouldStop
+from hsd.records import Estimate, Hierarchy, Level, Progress, Report, Sampling, ShouldStop
 
 METHODS = ("target", "best-single", "hierarchy", *BASELINES)
 
@@ -48,8 +48,9 @@ def compare(
 ) -> Comparison:
     """Decode every prompt by every method, `repeats` times, interleaved so that a drift of the machine falls on all.
 
-    A warm-up of one short run a method is not counted; caches are never reused across runs. Tokens per second are
-    committed tokens over wall seconds of decoding, the prompt's own pass excluded, for all methods alike. When stopped
+    With sampling every repeat draws new texts, with the same seed for all methods. A warm-up of one short run a method
+    is not counted; caches are never reused across runs. Tokens per second are committed tokens over wall seconds of
+    decoding, the prompt's own pass excluded, for all methods alike. When stopped
     after a complete repeat, what is complete is returned; before that, `Cancelled` is raised.
     """
     hierarchies = _hierarchies(plan)
@@ -61,14 +62,15 @@ def compare(
     modules = load_modules(models, chosen)
     tallies = {name: _Tally() for name in chosen}
     for name in chosen:
-        _run(name, models, modules, plan, hierarchies, encoded[0][1], min(8, max_new_tokens), should_stop)
+        _run(name, models, modules, plan.sampling, hierarchies, encoded[0][1], min(8, max_new_tokens), should_stop)
     complete = 0
     for repeat in range(repeats):
         spent = {name: [0, 0.0] for name in chosen}
+        sampling = plan.sampling.of_repeat(repeat)
         for position, (prompt, prompt_ids) in enumerate(encoded):
             for name in chosen:
                 report(_progress(repeat, repeats, position, len(encoded), name, prompt))
-                outcome = _run(name, models, modules, plan, hierarchies, prompt_ids, max_new_tokens, should_stop)
+                outcome = _run(name, models, modules, sampling, hierarchies, prompt_ids, max_new_tokens, should_stop)
                 if should_stop():
                     break
                 _add(tallies[name], prompt, outcome, spent[name])
@@ -114,18 +116,16 @@ def _run(
     name: str,
     models: ModelSet,
     modules: Mapping[str, PreTrainedModel],
-    plan: Plan,
+    sampling: Sampling,
     hierarchies: dict[str, Hierarchy],
     prompt_ids: list[int],
     max_new_tokens: int,
     should_stop: ShouldStop,
 ) -> _Outcome:
     if name in BASELINES:
-        run = run_baseline(
-            name, models, modules, prompt_ids, sampling=plan.sampling, max_new_tokens=max_new_tokens, should_stop=should_stop
-        )
+        run = run_baseline(name, models, modules, prompt_ids, sampling=sampling, max_new_tokens=max_new_tokens, should_stop=should_stop)
         return _Outcome(run.token_ids, run.timed_tokens, run.seconds, 0, 0.0)
-    settings = {"sampling": plan.sampling, "max_new_tokens": max_new_tokens, "should_stop": should_stop}
+    settings = {"sampling": sampling, "max_new_tokens": max_new_tokens, "should_stop": should_stop}
     found = generate_whole(models, hierarchies[name], prompt_ids, **settings)
     return _Outcome(found.token_ids, len(found.token_ids), found.end.decode_s, found.target_rounds, found.forward_s)
 

@@ -70,7 +70,7 @@ class Runs:
     def __init__(self, seconds=lambda name, number: 1.0, tokens=lambda name, prompt_ids: (1, 2, 3, 4)):
         self.seconds, self.tokens, self.log = seconds, tokens, []
 
-    def __call__(self, name, models, modules, plan, hierarchies, prompt_ids, max_new_tokens, should_stop):
+    def __call__(self, name, models, modules, sampling, hierarchies, prompt_ids, max_new_tokens, should_stop):
         self.log.append((name, len(prompt_ids), max_new_tokens))
         token_ids = self.tokens(name, prompt_ids)
         return run._Outcome(token_ids, len(token_ids), self.seconds(name, len(self.log)), 2, 0.1)
@@ -84,6 +84,19 @@ def test_methods_take_turns_on_every_prompt(models, plan, prompts, monkeypatch):
     assert warm_up == [(name, len(prompts.prompts[0].prompt), 8) for name in OWN]
     once = [(name, len(prompt.prompt), 30) for prompt in prompts for name in OWN]
     assert timed == once * 2
+
+
+def test_every_repeat_samples_anew_and_alike_for_all_methods(models, plan, prompts, monkeypatch):
+    seeds = []
+    real = run.generate_whole
+    monkeypatch.setattr(
+        run, "generate_whole", lambda *given, sampling, **kept: seeds.append(sampling.seed) or real(*given, sampling=sampling, **kept)
+    )
+    sampled = replace(plan, sampling=Sampling(temperature=0.7, seed=40))
+    compare(models, sampled, prompts, repeats=3, max_new_tokens=4, methods=OWN)
+    assert seeds == [40] * 3 + [seed for seed in (40, 41, 42) for _ in range(3 * 3)]
+    assert Sampling().of_repeat(2) == Sampling()
+    assert Sampling(temperature=1, seed=2**63 - 1).of_repeat(2).seed == 2**63 - 3
 
 
 def test_a_slow_warm_up_is_not_counted(models, plan, prompts, monkeypatch):
