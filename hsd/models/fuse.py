@@ -38,7 +38,8 @@ def supports_lean(module: PreTrainedModel) -> bool:
 
 
 def lean_network(name: str, module: PreTrainedModel) -> LeanNetwork:
-    """Take over the weights of `module`, its projections fused; nothing is kept twice.
+    """Take over the weights of `module`, its projections fused; nothing is kept twice, but for an embedding tied to a bfloat16 head
+    that is packed for a kernel of oneDNN.
 
     Where the fused weights are packed for a kernel, the module's own are given up and it can compute no more; elsewhere they
     become views of the fused ones.
@@ -69,7 +70,7 @@ def lean_network(name: str, module: PreTrainedModel) -> LeanNetwork:
             )
         )
     tied = module.lm_head.weight is model.embed_tokens.weight
-    head = _fuse(pages, module.lm_head)
+    head = _fuse(pages, module.lm_head, shared=tied)
     embedding = model.embed_tokens.weight.detach()
     if tied and isinstance(head, BlockedLinear):
         model.embed_tokens.weight = module.lm_head.weight  # given up
@@ -153,11 +154,11 @@ def _quantized(linear: Linear, bits: int, pages: LargePages | None) -> Linear:
 
 
 @torch.no_grad()
-def _fuse(pages: LargePages | None, *linears: torch.nn.Linear) -> DenseLinear | PackedDenseLinear | Blocked:
+def _fuse(pages: LargePages | None, *linears: torch.nn.Linear, shared: bool = False) -> DenseLinear | PackedDenseLinear | Blocked:
     """One product instead of several of the same input; the linears' own weights become views of it, or are given up."""
     weight = linears[0].weight.detach() if len(linears) == 1 else torch.cat([linear.weight.detach() for linear in linears])
     bias = None if linears[0].bias is None else torch.cat([linear.bias.detach() for linear in linears])
-    product = blocked(weight, bias, 16, pages) or dense_linear(weight, bias)
+    product = blocked(weight, bias, 16, pages) or dense_linear(weight, bias, shared)
     if not isinstance(product, DenseLinear):
         for linear in linears:
             # A new parameter, so that an embedding tied to the old one keeps it.

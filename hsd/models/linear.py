@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from hsd.errors import DeviceUnsupported
 from hsd.settings import INT4_GROUP_SIZE
 
-_LEAST_ROWS = 4
+_LEAST_ROWS = 4  # of a packed product
+_SLOW_ROWS = range(2, 5)  # in float32 on a CPU, plain products of so few rows take up to twice as long as one of five
 HEAD_BITS = 8  # the fewest that a quantized head keeps, but for one that is exact where it matters (shortlist.py)
 
 Linear = Callable[[torch.Tensor], torch.Tensor]
@@ -19,13 +20,17 @@ Linear = Callable[[torch.Tensor], torch.Tensor]
 class DenseLinear:
     """`x @ weight.T + bias` in the model's own dtype."""
 
-    __slots__ = ("bias", "weight")
+    __slots__ = ("bias", "slow_rows", "weight")
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
         self.weight, self.bias = weight, bias
+        self.slow_rows = _SLOW_ROWS if weight.device.type == "cpu" and weight.dtype == torch.float32 else range(0)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        return F.linear(x, self.weight, self.bias)  # (q, in) -> (q, out)
+        rows = x.shape[0]
+        if rows in self.slow_rows:
+            x = F.pad(x, (0, 0, 0, self.slow_rows.stop - rows))
+        return F.linear(x, self.weight, self.bias)[:rows]  # (q, in) -> (q, out)
 
     @property
     def nbytes(self) -> int:
@@ -33,7 +38,7 @@ class DenseLinear:
 
 
 class PackedDenseLinear:
-    """As `DenseLinear`, with the weight laid out once for oneDNN's kernels: about twice as fast at a few tokens' width.
+    """As `DenseLinear`, with the weight laid out once for oneDNN's kernels: two to three times as fast at a few tokens' width.
 
     Fewer than four rows are filled up: oneDNN has better kernels for four than for one, and it would split a single
     row of a long input between threads, whose sums then depend on how many rows a pass has.
@@ -61,12 +66,13 @@ class PackedDenseLinear:
         return self.packed.numel() * self.packed.element_size()
 
 
-def dense_linear(weight: torch.Tensor, bias: torch.Tensor | None = None) -> DenseLinear | PackedDenseLinear:
-    """The faster of the two forms for this device and dtype."""
-    packs = weight.device.type == "cpu" and weight.dtype == torch.bfloat16 and torch.backends.mkldnn.is_available()
-    if packs and torch.ops.mkldnn._is_mkldnn_bf16_supported():
-        return PackedDenseLinear(weight, bias)
-    return DenseLinear(weight, bias)
+def dense_linear(weight: torch.Tensor, bias: torch.Tensor | None = None, shared: bool = False) -> DenseLinear | PackedDenseLinear:
+    """The faster of the two forms for this device and dtype. A float32 weight that is `shared` with an embedding stays plain: its
+    copy would be large and gain less."""
+    on_cpu = weight.device.type == "cpu" and torch.backends.mkldnn.is_available()
+    native = weight.dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    packs = native or (weight.dtype == torch.float32 and not shared)
+    return PackedDenseLinear(weight, bias) if on_cpu and packs else DenseLinear(weight, bias)
 
 
 class Int8Linear:

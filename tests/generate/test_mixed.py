@@ -43,7 +43,7 @@ def test_several_precisions_in_one_hierarchy(module, dtypes, temperature):
 def test_quantized_copies_in_the_precision_of_the_target(module, bits, dtype):
     """In bfloat16 the text is that of the same engine with the target alone: every pass rounds alike, at any width."""
     twin = copy.deepcopy(module).to(dtype)
-    target = build_network("target", twin)
+    target = build_network("target", copy.deepcopy(twin))
     name = f"quantized:int{bits}"
     models = model_set({"prompt-lookup": derive("prompt-lookup", target, twin), name: derive(name, target, twin), "target": target})
     alone = decode(models, Hierarchy.parse("", "target"), PROMPT, max_new_tokens=LONG)
@@ -84,7 +84,7 @@ def test_a_draft_with_another_padded_vocabulary(module, rows, temperature):
 def test_a_target_with_a_padded_vocabulary_writes_as_alone(module):
     """Rows without a token are the target's own affair: they count as they do when it writes alone."""
     padded = with_rows(module, 70)
-    models = model_set({"near": build_network("near", perturbed(module, 0.02)), "target": build_network("target", padded)})
+    models = model_set({"near": build_network("near", perturbed(module, 0.02)), "target": build_network("target", copy.deepcopy(padded))})
     wanted = greedy_alone(padded, PROMPT, LONG)
     generation = decode(models, Hierarchy.parse("near@3", "target"), PROMPT, max_new_tokens=LONG)
     assert list(generation.token_ids) == wanted
@@ -117,7 +117,7 @@ def test_a_prompt_is_text_or_a_history(module):
 
 @pytest.mark.parametrize("temperature", [0, 1])
 def test_several_prompts_in_one_call_give_what_each_gives_alone(module, temperature):
-    target = build_network("target", module)
+    target = build_network("target", copy.deepcopy(module))
     models = model_set({"prompt-lookup": derive("prompt-lookup", target, module), "target": target})
     hierarchy = Hierarchy.of(("prompt-lookup", 3), target="target")
     prompts = [[5, 6, 5, 6], [7], [5, 6, 5, 6]]  # ragged, and one of them twice

@@ -118,7 +118,7 @@ def small_set(*, eos: frozenset[int] = frozenset(), context: int = CONTEXT) -> T
         "near": perturbed(module, 0.03),
         "target": module,
     }
-    target = build_network("target", module)
+    target = build_network("target", copy.deepcopy(module))
     derived = {name: derive(name, target, module) for name in SMALL_DRAFTS if name not in modules}
-    built = {name: build_network(name, draft) for name, draft in modules.items() if name != "target"}
+    built = {name: build_network(name, copy.deepcopy(draft)) for name, draft in modules.items() if name != "target"}
     return model_set(derived | built | {"target": target}, modules=modules, eos=eos)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from dataclasses import replace
 
@@ -131,7 +132,7 @@ def test_a_prompt_of_one_token(models):
 @pytest.mark.parametrize("sampling", [GREEDY, *SETTINGS], ids=lambda sampling: sampling.label())
 def test_a_model_accepts_itself_always(sampling):
     module = tiny_llama()
-    models = model_set({"twin": build_network("twin", tiny_llama()), "target": build_network("target", module)})
+    models = model_set({"twin": build_network("twin", tiny_llama()), "target": build_network("target", copy.deepcopy(module))})
     found = trace(models, own_text(models, sampling), sampling)
     assert found.accept["twin"]["target"] == pytest.approx([1.0] * 40, abs=1e-5)
     assert max(found.accept["twin"]["target"]) <= 1.0
@@ -152,7 +153,7 @@ def test_padding_of_a_vocabulary_is_no_token(sampling, padding):
 
 def test_a_smaller_vocabulary_of_the_draft():
     module, draft = tiny_llama(), tiny_llama(99, layers=1, vocab=40)
-    models = model_set({"short": build_network("short", draft), "target": build_network("target", module)})
+    models = model_set({"short": build_network("short", copy.deepcopy(draft)), "target": build_network("target", copy.deepcopy(module))})
     response_ids = [token_id % 40 for token_id in range(20)]
     sampling = Sampling(temperature=1.0)
     found = trace(models, response_ids, sampling).accept["short"]["target"]
@@ -262,7 +263,9 @@ def test_a_proposed_token_is_accepted_with_its_probability_at_every_verifier():
 def test_measured_acceptance_is_the_accepted_share_of_first_drafted_tokens(temperature, amount):
     """The share in real runs of a draft and its target lies within sampling error of the measured rate."""
     module = tiny_llama(context=400)
-    models = model_set({"draft": build_network("draft", perturbed(module, amount)), "target": build_network("target", module)})
+    models = model_set(
+        {"draft": build_network("draft", perturbed(module, amount)), "target": build_network("target", copy.deepcopy(module))}
+    )
     measured, kept, offered = [], 0, 0
     for seed in range(6):
         sampling = Sampling(temperature=temperature, seed=seed)

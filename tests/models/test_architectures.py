@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 import transformers
@@ -70,7 +72,7 @@ def test_an_attention_model_is_exact_through_the_engine(name):
     module = tiny(name, EXACT[name])
     wanted = greedy_alone(module, PROMPT, LONG)
     assert len(set(wanted)) > 3, "a text that repeats itself tests little"
-    target = build_network("target", module)
+    target = build_network("target", copy.deepcopy(module))
     networks = {"prompt-lookup": derive("prompt-lookup", target, module), "early-exit:1": derive("early-exit:1", target, module)}
     networks |= {"near": build_network("near", perturbed(module, 0.05)), "target": target}
     models = model_set(networks)
@@ -83,7 +85,7 @@ def test_an_attention_model_is_exact_through_the_engine(name):
 @pytest.mark.parametrize("name", EXACT)
 def test_logits_are_right_after_rollbacks_beyond_a_sliding_window(name):
     module = tiny(name, EXACT[name])
-    network = build_network("target", module)
+    network = build_network("target", copy.deepcopy(module))
     cache, text = network.new_cache(80), []
     random = torch.Generator().manual_seed(3)
     for width, kept in [(9, 9), (5, 10), (1, 11), (8, 13), (7, 20), (3, 20), (9, 22)]:
@@ -142,7 +144,7 @@ def test_the_longest_context_is_what_the_configuration_promises():
 def test_a_quantized_copy_of_another_architecture_drafts_for_it():
     module = tiny("Gemma2", EXACT["Gemma2"])
     wanted = greedy_alone(module, PROMPT, LONG)
-    target = build_network("target", module)
+    target = build_network("target", copy.deepcopy(module))
     draft = derive("quantized:int8", target, module)
     size = sum(parameter.nbytes for parameter in module.parameters())
     assert 0 < draft.memory_bytes < size / 2, "one byte for four"
@@ -156,7 +158,7 @@ def test_a_quantized_copy_of_another_architecture_drafts_for_it():
 
 def test_an_early_exit_of_another_architecture_shares_every_weight_and_leaves_the_target_whole():
     module = tiny("Gemma3", EXACT["Gemma3"])
-    target = build_network("target", module)
+    target = build_network("target", copy.deepcopy(module))
     draft = derive("early-exit:2", target, module)
     own = {parameter.data_ptr() for parameter in module.parameters()}
     assert draft.memory_bytes == 0 and {parameter.data_ptr() for parameter in draft.module.parameters()} <= own
@@ -166,7 +168,7 @@ def test_an_early_exit_of_another_architecture_shares_every_weight_and_leaves_th
 
 def test_unknown_drafts_are_named():
     module = tiny("GPT2", EXACT["GPT2"])
-    target = build_network("target", module)
+    target = build_network("target", copy.deepcopy(module))
     unknown = {
         "quantized:int3": "no draft",
         "bigrams": "no draft",

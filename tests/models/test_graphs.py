@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import itertools
 
@@ -54,7 +55,7 @@ def test_a_step_gives_the_logits_of_the_ordinary_pass_at_every_width(name, small
     module = tiny(name)
     tokens = text(45)
     wanted = reference(module, tokens)
-    network = build_network(name, module)
+    network = build_network(name, copy.deepcopy(module))
     steps = Steps(network, record=False)
     cache, ordinary = steps.new_cache(45), network.new_cache(45)
     for width in range(1, 10):
@@ -75,7 +76,7 @@ def test_a_step_gives_the_logits_of_the_ordinary_pass_at_every_width(name, small
 @pytest.mark.parametrize("replays", [False, True])
 def test_steps_are_right_after_rollbacks(name, replays, small_buckets, recorded):
     module = tiny(name)
-    network = build_network(name, module)
+    network = build_network(name, copy.deepcopy(module))
     steps = Steps(network, record=replays)
     random = torch.Generator().manual_seed(1)
     draw = lambda low, high: int(torch.randint(low, high, (1,), generator=random))  # noqa: E731
@@ -99,7 +100,7 @@ def test_the_widest_step_reaches_the_last_position():
     module = tiny("llama", max_position_embeddings=300)
     tokens = text(300)
     wanted = reference(module, tokens)
-    network = build_network("llama", module)
+    network = build_network("llama", copy.deepcopy(module))
     steps = Steps(network, record=False)
     cache = steps.new_cache(10_000)
     assert cache.capacity == 300
@@ -140,7 +141,7 @@ def test_logits_outlive_the_next_step(small_buckets, recorded):
 
 def test_a_later_generation_takes_over_the_graphs_and_nothing_of_the_text(small_buckets, recorded):
     module = tiny("llama")
-    network = build_network("llama", module)
+    network = build_network("llama", copy.deepcopy(module))
     steps = Steps(network, record=True)
     cache = steps.new_cache(30)
     slot = cache.slot
@@ -185,7 +186,7 @@ def test_a_step_that_cannot_be_recorded_runs_on_and_says_so(error, small_buckets
     module = tiny("llama")
     tokens = text(12)
     wanted = reference(module, tokens)
-    network = build_network("llama", module)
+    network = build_network("llama", copy.deepcopy(module))
     steps = Steps(network, record=True)
     cache = steps.new_cache(30)
     for position, token in enumerate(tokens):
@@ -201,7 +202,7 @@ def test_without_cuda_nothing_is_recorded_by_itself():
 
 def test_a_draft_made_from_the_target_takes_over_its_keys_and_values(small_buckets):
     module = tiny("llama")
-    network = build_network("llama", module)
+    network = build_network("llama", copy.deepcopy(module))
     draft = derive("early-exit:2", network, module)
     own, theirs = Steps(network, record=False), Steps(draft, record=False)
     cache, taken = own.new_cache(30), theirs.new_cache(30)

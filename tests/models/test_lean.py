@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from tiny_models import tiny_llama
@@ -20,6 +22,7 @@ from hsd.models.build import build_network, derive
 from hsd.models.causal import CausalNetwork
 from hsd.models.fuse import lean_network, supports_lean
 from hsd.models.lean import LeanNetwork
+from hsd.models.linear import DenseLinear, PackedDenseLinear
 
 VOCAB = 70
 SIZE = dict(
@@ -84,7 +87,7 @@ def test_logits_are_those_of_transformers_at_every_width(name, tied):
     module = tiny(name, tied)
     tokens = text(45)
     wanted = reference(module, tokens)  # before the weights are fused
-    network = build_network(name, module)
+    network = build_network(name, copy.deepcopy(module))
     assert isinstance(network, LeanNetwork)
     cache = network.new_cache(45)
     start = 0
@@ -98,7 +101,7 @@ def test_logits_are_those_of_transformers_at_every_width(name, tied):
 @pytest.mark.parametrize("name, tied", CASES)
 def test_logits_are_right_after_rollbacks(name, tied):
     module = tiny(name, tied)
-    network = build_network(name, module)
+    network = build_network(name, copy.deepcopy(module))
     random = torch.Generator().manual_seed(1)
     draw = lambda low, high: int(torch.randint(low, high, (1,), generator=random))  # noqa: E731
     tokens, cache = text(5), network.new_cache(60)
@@ -121,7 +124,7 @@ def test_low_precision_is_as_far_from_float32_as_transformers_is(name, dtype):
     tokens = text(20)
     exact = reference(module, tokens)
     rounded = reference(module.to(dtype), tokens).float()
-    network = build_network(name, module)
+    network = build_network(name, copy.deepcopy(module))
     got = network.forward(torch.tensor(tokens), network.new_cache(20), 20).float()
     assert network.dtype == dtype
     assert (got - exact).abs().max() < 2 * (rounded - exact).abs().max()
@@ -135,7 +138,7 @@ def test_low_precision_is_as_far_from_float32_as_transformers_is(name, dtype):
 def test_what_the_lean_pass_does_not_compute_is_left_to_transformers(change):
     module = tiny("llama", **change)
     tokens = text(12)
-    network = build_network("llama", module)
+    network = build_network("llama", copy.deepcopy(module))
     assert isinstance(network, CausalNetwork) and not supports_lean(module)
     got = network.forward(torch.tensor(tokens), network.new_cache(12), 12)
     torch.testing.assert_close(got, reference(module, tokens), rtol=1e-4, atol=2e-5)
@@ -152,7 +155,7 @@ def test_a_lean_pass_that_differs_from_the_model_is_refused(monkeypatch):
     from hsd.models import build
 
     def wrong(name, module):
-        network = lean_network(name, module)
+        network = lean_network(name, copy.deepcopy(module))
         network.final_norm = network.final_norm * 1.5
         return network
 
@@ -162,8 +165,8 @@ def test_a_lean_pass_that_differs_from_the_model_is_refused(monkeypatch):
 
 
 def test_fusing_keeps_nothing_twice():
-    """The module's projections become views of the fused weights, and its own forward goes on working."""
-    module = tiny("qwen2, bias", tied=True)
+    """Where no kernel packs weights the module's projections become views of the fused ones, and its own forward goes on working."""
+    module = tiny("qwen2, bias", tied=True).to(torch.float64)
     before = reference(module, text(9))
     network = build_network("model", module)
     own = {tensor.untyped_storage().data_ptr() for tensor in module.parameters()}
@@ -182,9 +185,22 @@ def test_fusing_keeps_nothing_twice():
     torch.testing.assert_close(twice.forward(torch.tensor(text(9)), twice.new_cache(9), 9), before, rtol=1e-4, atol=2e-5)
 
 
+@pytest.mark.parametrize("tied", [False, True])
+def test_packed_weights_are_the_only_ones(tied):
+    """A weight packed for a kernel is kept in that form alone, and a float32 head tied to the embedding stays plain."""
+    module = tiny("llama", tied=tied)
+    size = sum(tensor.nbytes for tensor in module.parameters())
+    norms = sum(tensor.nbytes for name, tensor in module.named_parameters() if "norm" in name)
+    network = build_network("model", module)
+    if torch.backends.mkldnn.is_available():
+        assert isinstance(network.head, DenseLinear if tied else PackedDenseLinear)
+        assert not any(part.weight.numel() for part in module.model.layers.modules() if isinstance(part, torch.nn.Linear))
+    assert network.memory_bytes == size - norms
+
+
 def test_early_exit_shares_every_weight_and_computes_the_first_layers():
     module = tiny("qwen3, norms of queries and keys")
-    network = build_network("target", module)
+    network = build_network("target", copy.deepcopy(module))
     draft = derive("early-exit:2", network, module)
     assert draft.memory_bytes == 0
     assert [layer is other for layer, other in zip(draft.layers, network.layers, strict=False)] == [True, True]
@@ -196,7 +212,7 @@ def test_early_exit_shares_every_weight_and_computes_the_first_layers():
 
 def test_a_draft_made_from_the_target_takes_over_its_prompt():
     module = tiny("llama")
-    network = build_network("target", module)
+    network = build_network("target", copy.deepcopy(module))
     draft, other = derive("early-exit:1", network, module), build_network("other", tiny_llama(vocab=VOCAB))
     cache, taken = network.new_cache(30), draft.new_cache(30)
     network.forward(torch.tensor(text(12)), cache, 1)

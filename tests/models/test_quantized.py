@@ -78,7 +78,11 @@ def test_a_dense_product_is_the_plain_one_however_it_is_laid_out(dtype, biased):
     assert isinstance(linear, DenseLinear | PackedDenseLinear) and torch.equal(linear.weight, w) and linear.nbytes == w.nbytes
     x = torch.randn(9, IN, generator=torch.Generator().manual_seed(2)).to(dtype)
     together = linear(x)
+    plain = dense_linear(w, bias, shared=True)
+    assert isinstance(plain, DenseLinear) or dtype == torch.bfloat16
+    for width in range(1, 7):
+        torch.testing.assert_close(plain(x[:width]), torch.nn.functional.linear(x[:width], w, bias), rtol=2e-2, atol=2e-2)
     torch.testing.assert_close(together, torch.nn.functional.linear(x, w, bias), rtol=2e-2, atol=2e-2)
     for width in range(1, 10):
-        if dtype == torch.bfloat16:
+        if isinstance(linear, PackedDenseLinear):
             assert torch.equal(linear(x[:width]), together[:width]), "a row's bits must not depend on the width of the pass"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import subprocess
@@ -205,5 +206,5 @@ def test_each_process_holds_its_share_and_texts_that_differ_are_noticed(make_mod
 
 def test_a_whole_module_is_not_taken_for_one_in_pieces(make_model):
     module = AutoModelForCausalLM.from_pretrained(make_model("target"), device_map={"": "cpu"})
-    network = build_network("target", module)
+    network = build_network("target", copy.deepcopy(module))
     assert isinstance(network, LeanNetwork) and derive("early-exit:1", network, module)
