@@ -274,27 +274,39 @@ def test_a_draft_that_was_left_out_is_an_error_and_not_a_slower_run(hsd, measure
     assert status == 2 and out == "" and "gone is left out" in err
 
 
-def hsd_process(*words, **options):
+def hsd_process(work, *words):
+    """Started, so that several can import torch at the same time."""
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    return subprocess.run([sys.executable, "-m", "hsd", *words], capture_output=True, text=True, env=environment, timeout=120, **options)
+    command = [sys.executable, "-m", "hsd", *(word.format(work=work) for word in words)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, cwd=work)
 
 
 def test_as_a_process_stdout_holds_one_object_and_stderr_the_progress(work):
-    words = ["generate", "--target", str(work / "target"), "--prompt", "abc", "--max-new-tokens", "5", "--dtype", "float32", "--json"]
-    found = hsd_process(*words, cwd=work)
-    assert found.returncode == 0, found.stderr
-    assert len(json.loads(found.stdout)["token_ids"]) <= 5 and "load model" in found.stderr
-    wrong = hsd_process("generate", "--target", str(work / "none"), "--prompt", "abc", cwd=work)
-    assert wrong.returncode == 2 and wrong.stdout == "" and "Traceback" not in wrong.stderr and "none" in wrong.stderr
+    words = ["--prompt", "abc", "--max-new-tokens", "5", "--dtype", "float32", "--json"]
+    right = hsd_process(work, "generate", "--target", "{work}/target", *words)
+    wrong = hsd_process(work, "generate", "--target", "{work}/none", "--prompt", "abc")
+    (out, err), (wrong_out, wrong_err) = ([text.decode() for text in process.communicate(timeout=120)] for process in (right, wrong))
+    assert right.returncode == 0, err
+    assert len(json.loads(out)["token_ids"]) <= 5 and "load model" in err
+    assert wrong.returncode == 2 and wrong_out == "" and "Traceback" not in wrong_err and "none" in wrong_err
 
 
-@pytest.mark.parametrize("words", [["--help"], ["compare", "--help"], ["pick", "--target", "{work}/target"]], ids=" ".join)
-def test_a_closed_pipe_ends_quietly(work, words):
+PIPED = [["--help"], ["compare", "--help"], ["pick", "--target", "{work}/target"]]
+
+
+@pytest.fixture(scope="module")
+def piped(work):
+    """Verbs whose reader has closed its end of the pipe, all running at once."""
+    started = {" ".join(words): hsd_process(work, *words) for words in PIPED}
+    for process in started.values():
+        process.stdout.close()
+    return started
+
+
+@pytest.mark.parametrize("words", map(" ".join, PIPED))
+def test_a_closed_pipe_ends_quietly(piped, words):
     """`| head` closes its end: no traceback, whoever reads first."""
-    command = [sys.executable, "-m", "hsd", *(word.format(work=work) for word in words)]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, cwd=work)
-    process.stdout.close()
+    process = piped[words]
     err = process.stderr.read().decode()
     process.stderr.close()
     assert process.wait(timeout=120) in (0, 141)

@@ -20,6 +20,7 @@ from hsd.records import Sampling
 
 RULES = {"token": verify_tokens, "block": verify_block}
 ALPHA = 1e-4
+SAMPLES = 1200  # test_wrong_rules counts as many: at this size each wrong rule there has a p value below 1e-13
 PLAIN = Sampling(temperature=1.0)
 SETTINGS = {
     "temperature": Sampling(temperature=0.6),
@@ -86,7 +87,7 @@ def test_padded_vocabularies_leave_the_distribution_alone(rule):
 def test_counted_samples_are_distributed_as_the_targets_own(rule, vocab, thresholds):
     """The same through torch's own random numbers, over whole texts, several rounds long."""
     models = tables(vocab, len(thresholds), seed=4)
-    seen = Counter(sample(models, thresholds, PLAIN, seed, RULES[rule]) for seed in range(1200))
+    seen = Counter(sample(models, thresholds, PLAIN, seed, RULES[rule]) for seed in range(SAMPLES))
     assert chi_square_p(seen, target_law(models.networks["target"], 3, PLAIN)) > ALPHA
 
 

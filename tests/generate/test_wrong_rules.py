@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 import torch
 from tables import chi_square_p, distance, exact_law, tables, target_law
-from test_sampling import ALPHA, sample
+from test_sampling import ALPHA, SAMPLES, sample
 
 from hsd.generate import engine
 from hsd.generate.rule import verify_block, verify_tokens
@@ -124,7 +124,7 @@ def exact_error(models, rule):
 
 
 def counted_p(models, rule):
-    seen = Counter(sample(models, THRESHOLDS, SETTINGS, seed, rule) for seed in range(2500))
+    seen = Counter(sample(models, THRESHOLDS, SETTINGS, seed, rule) for seed in range(SAMPLES))
     return chi_square_p(seen, target_law(models.networks["target"], 3, SETTINGS))
 
 

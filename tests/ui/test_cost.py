@@ -14,9 +14,9 @@ COUNT = """for (const name of ["requestAnimationFrame", "structuredClone"]) {
 }"""
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def counted(browser, served):
-    """A page that counts frames asked for and values that Gradio's components copy."""
+    """A page that counts frames asked for and values that Gradio's components copy; at rest again after each test."""
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     context.add_init_script(COUNT)
     page = Visit(context.new_page(), served.url)

@@ -170,7 +170,8 @@ def test_passes_that_are_no_longer_recorded_are_told_when_a_measurement_ends(own
 
 
 @pytest.mark.weights
-def test_the_embedded_model_is_measured_planned_and_its_text_is_the_librarys(live):
+def test_the_embedded_model_is_measured_planned_and_its_text_is_the_librarys(live, monkeypatch):
+    monkeypatch.setattr(measuring, "QUICK", replace(measuring.QUICK, cost_budget_s=5.0))  # every width, timed less often
     page = live
     page.page.set_default_timeout(170_000)
     pick(page, "smollm2-135m", ("prompt-lookup", "quantized:int4"))
