@@ -30,8 +30,7 @@ PROMPTS = [
     "Summarise: The cat sat on the mat. The cat was happy. The mat was warm.",
     "🎉",
 ]
-# With the tokens to compare: late exits in float32 take nearly as long as the target itself, so that deep hierarchies write less.
-HIERARCHIES = [("prompt-lookup@4", LONG), ("prompt-lookup@3,early-exit:24@2", 16), ("prompt-lookup@2,early-exit:6@1,early-exit:26@2", 16)]
+HIERARCHIES = ["prompt-lookup@4", "prompt-lookup@3,early-exit:24@2", "prompt-lookup@2,early-exit:6@1,early-exit:26@2"]
 DRAFTS = ["prompt-lookup", "early-exit:6", "early-exit:24", "early-exit:26", "quantized:int8"]
 
 
@@ -69,12 +68,12 @@ def until_the_end(token_ids, models):
     return token_ids[: ends[0] + 1] if ends else token_ids
 
 
-@pytest.mark.parametrize(("drafts", "length"), HIERARCHIES)
-def test_greedy_text_is_what_transformers_generates(models, prompts, wanted, drafts, length):
+@pytest.mark.parametrize("drafts", HIERARCHIES)
+def test_greedy_text_is_what_transformers_generates(models, prompts, wanted, drafts):
     accepted = 0
     for prompt, text in zip(prompts, wanted, strict=True):
-        generation = decode(models, Hierarchy.parse(drafts, TARGET), prompt, max_new_tokens=length)
-        assert list(generation.token_ids) == text[:length]
+        generation = decode(models, Hierarchy.parse(drafts, TARGET), prompt, max_new_tokens=LONG)
+        assert list(generation.token_ids) == text
         accepted += sum(token.outcome == "accepted" for token in generation.tokens)
     assert accepted > 5, "drafts that are never right test little"
 
