@@ -91,20 +91,19 @@ typedef struct {
     int64_t inputs, outputs, bits, group; /* group: inputs with one scale of x, with 8 and 4 bits */
 } product;
 
-/* Call `f` for `count` rows in equal parts of at most `most`, whose number the compiler then knows: `first` is each part's first row. */
-#define IN_PARTS(count, most, f, ...)                                                    \
+/* Call `f` for `count` rows in equal parts of at most `most` (12 or fewer), whose number the compiler then knows: `first` is a part's
+ * first row. */
+#define OF_PART(n, most, f, ...) \
+    case n: f(__VA_ARGS__, (n) <= (most) ? (n) : 1); break;
+#define IN_PARTS(count, most, f, ...)                                                                                           \
     for (int64_t first = 0, parts_left = ((count) + (most) - 1) / (most), some; first < (count); first += some, parts_left--) { \
-        some = ((count) - first + parts_left - 1) / parts_left;                          \
-        switch (some) {                                                                  \
-            case 1: f(__VA_ARGS__, 1); break;                                            \
-            case 2: f(__VA_ARGS__, 2); break;                                            \
-            case 3: f(__VA_ARGS__, 3); break;                                            \
-            case 4: f(__VA_ARGS__, 4); break;                                            \
-            case 5: f(__VA_ARGS__, 5); break;                                            \
-            case 6: f(__VA_ARGS__, 6); break;                                            \
-            case 7: f(__VA_ARGS__, (most) < 7 ? 1 : 7); break;                           \
-            default: f(__VA_ARGS__, (most) < 8 ? 1 : 8);                                 \
-        }                                                                                \
+        some = ((count) - first + parts_left - 1) / parts_left;                                                                 \
+        switch (some) {                                                                                                         \
+            OF_PART(1, most, f, __VA_ARGS__) OF_PART(2, most, f, __VA_ARGS__) OF_PART(3, most, f, __VA_ARGS__)                  \
+            OF_PART(4, most, f, __VA_ARGS__) OF_PART(5, most, f, __VA_ARGS__) OF_PART(6, most, f, __VA_ARGS__)                  \
+            OF_PART(7, most, f, __VA_ARGS__) OF_PART(8, most, f, __VA_ARGS__) OF_PART(9, most, f, __VA_ARGS__)                  \
+            OF_PART(10, most, f, __VA_ARGS__) OF_PART(11, most, f, __VA_ARGS__) OF_PART(12, most, f, __VA_ARGS__)               \
+        }                                                                                                                       \
     }
 
 typedef struct {

@@ -35,7 +35,7 @@ INLINE void put(__m512 sums, const target *t, int64_t row, int half) {
 }
 
 INLINE void block_bf16(const bf16 *w, const bf16 *x, int64_t inputs, const target *t, int64_t row, const int rows) {
-    __m512 low[8], high[8];
+    __m512 low[12], high[12]; /* of 32 registers */
     UNROLL for (int r = 0; r < rows; r++) low[r] = high[r] = _mm512_setzero_ps();
     x += row * inputs;
     for (int64_t k = 0; k < inputs; k += 2) {
@@ -161,7 +161,7 @@ void hsd_multiply(const product *p, const operand *x, bf16 *out, int64_t rows, p
     for (int64_t n = blocks.first; n < blocks.last; n++) {
         target t = {p->bias, out, p->outputs, n * BLOCK};
         if (p->bits == 16) {
-            IN_PARTS(rows, 8, block_bf16, (const bf16 *)p->weight + n * BLOCK * p->inputs, x->x, p->inputs, &t, first)
+            IN_PARTS(rows, 12, block_bf16, (const bf16 *)p->weight + n * BLOCK * p->inputs, x->x, p->inputs, &t, first)
         } else if (p->bits == 8) {
             IN_PARTS(rows, 6, block_int8, (const uint8_t *)p->weight + n * BLOCK * p->inputs, x, p, &t, first)
         } else {
