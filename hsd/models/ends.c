@@ -52,7 +52,8 @@ void hsd_rows(const product *p, const int64_t *indices, bf16 *out, int64_t rows)
 }
 
 static float dot(const product *p, const bf16 *x, int64_t n) {
-    const __m512i places = _mm512_mullo_epi32(_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15), _mm512_set1_epi32(BLOCK));
+    const __m512i lanes_of = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __m512i places = _mm512_mullo_epi32(lanes_of, _mm512_set1_epi32(BLOCK));
     __m512 sum = _mm512_setzero_ps();
     for (int64_t i = 0; i < p->inputs; i += 32) {
         __mmask16 lanes = p->inputs - i >= 32 ? 0xffff : (__mmask16)((1u << (p->inputs - i) / 2) - 1);

@@ -103,7 +103,10 @@ INLINE void block_int8(const uint8_t *w, const operand *x, const product *p, con
         }
     }
     __m512 first = _mm512_loadu_ps(p->scales + t->block), second = _mm512_loadu_ps(p->scales + t->block + 16);
-    UNROLL for (int r = 0; r < rows; r++) put(_mm512_mul_ps(low[r], first), t, row + r, 0), put(_mm512_mul_ps(high[r], second), t, row + r, 1);
+    UNROLL for (int r = 0; r < rows; r++) {
+        put(_mm512_mul_ps(low[r], first), t, row + r, 0);
+        put(_mm512_mul_ps(high[r], second), t, row + r, 1);
+    }
 }
 
 INLINE void block_int4(const uint8_t *w, const operand *x, const product *p, const target *t, int64_t row, const int rows) {
@@ -127,8 +130,8 @@ INLINE void block_int4(const uint8_t *w, const operand *x, const product *p, con
             }
         }
         const __m256i *halves = (const __m256i *)(w + 512);
-        __m512 scale_low = _mm512_cvtph_ps(_mm256_loadu_si256(halves)), scale_high = _mm512_cvtph_ps(_mm256_loadu_si256(halves + 1));
-        __m512 least_low = _mm512_cvtph_ps(_mm256_loadu_si256(halves + 2)), least_high = _mm512_cvtph_ps(_mm256_loadu_si256(halves + 3));
+        __m512 scale_low = _mm512_cvtph_ps(_mm256_loadu_si256(halves)), least_low = _mm512_cvtph_ps(_mm256_loadu_si256(halves + 2));
+        __m512 scale_high = _mm512_cvtph_ps(_mm256_loadu_si256(halves + 1)), least_high = _mm512_cvtph_ps(_mm256_loadu_si256(halves + 3));
         UNROLL for (int r = 0; r < rows; r++) {
             __m512 scale = _mm512_set1_ps(x->scales[(row + r) * groups + g]), sum = _mm512_set1_ps(x->sums[(row + r) * groups + g]);
             low[r] = _mm512_fmadd_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(a[r]), scale), scale_low, _mm512_fmadd_ps(least_low, sum, low[r]));
