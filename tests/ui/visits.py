@@ -41,7 +41,7 @@ class Visit:
         return self.page.get_attribute("#status .status", "data-state")
 
     def status(self) -> str:
-        return self.page.inner_text("#status")
+        return self.page.inner_text("#status .status")  # without Gradio's own clock over it
 
     def finish(self, *states: str) -> str:
         """Wait until the run has ended; returns the status line."""
@@ -60,9 +60,11 @@ class Visit:
         raise AssertionError(f"{field} does not keep what is filled in")
 
     def start(self, button: str) -> None:
-        """Press a main action, or another button of the tab that shows."""
+        """Press a main action, or another button of the tab that shows, and wait until the status line is of this run."""
+        self.page.eval_on_selector("#status .status", "line => line.dataset.old = 'true'")  # the next one is another element
         self.page.click(f"#{button}")
-        self.page.wait_for_selector("#status [data-state=running], #status [data-state=waiting], #status [data-state=error]")
+        states = ("running", "waiting", "error")
+        self.page.wait_for_selector(", ".join(f"#status [data-state={state}]:not([data-old])" for state in states))
 
     def measure(self) -> str:
         self.start("measure")
