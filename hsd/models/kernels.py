@@ -8,12 +8,14 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
+import math
 import os
 import platform
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -159,8 +161,8 @@ def load() -> Kernels | str:
 
 
 class LargePages:
-    """One block of memory in pages of 2 MB where the system grants them: weights stream from it without a page walk each
-    4 kB. Elsewhere it is memory like any other."""
+    """One block of memory in pages of 2 MB where the system grants them: weights, keys and values stream from it without a page
+    walk each 4 kB. Elsewhere it is memory like any other."""
 
     def __init__(self, nbytes: int) -> None:
         self._block = torch.empty(nbytes + 2 * _PAGE, dtype=torch.uint8)
@@ -172,9 +174,16 @@ class LargePages:
 
     def place(self, tensor: torch.Tensor) -> torch.Tensor:
         """A copy of `tensor` in the block, on a cache line of its own."""
-        start = self._next
-        self._next += -(-tensor.nbytes // CACHE_LINE) * CACHE_LINE
-        return self._block[start : start + tensor.nbytes].view(tensor.dtype).view(tensor.shape).copy_(tensor)
+        return self._take(tensor.shape, tensor.dtype).copy_(tensor)
+
+    def zeros(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+        """A tensor of zeros in the block, on a cache line of its own."""
+        return self._take(shape, dtype).zero_()
+
+    def _take(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+        start, nbytes = self._next, math.prod(shape) * dtype.itemsize
+        self._next += -(-nbytes // CACHE_LINE) * CACHE_LINE
+        return self._block[start : start + nbytes].view(dtype).view(shape)
 
 
 def applicable(device: torch.device, dtype: torch.dtype) -> bool:

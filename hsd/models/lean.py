@@ -7,6 +7,7 @@ counter, and keys are never repeated for grouped queries. Weights are taken over
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -15,7 +16,7 @@ import torch.nn.functional as F
 from hsd.errors import BadInput
 from hsd.models import kernels
 from hsd.models.graphs import WIDEST_RECORDED, SlotCache, steps_for
-from hsd.models.kernels import Kernels
+from hsd.models.kernels import CACHE_LINE, Kernels, LargePages
 from hsd.models.layer import Layer, Shape, after_attention, heads_of
 from hsd.models.linear import Linear
 from hsd.models.network import Cache, Network
@@ -39,8 +40,11 @@ class StaticCache:
 
     def __init__(self, num_layers: int, shape: Shape, capacity: int, dtype: torch.dtype, device: torch.device) -> None:
         size = (num_layers, shape.kv_heads, _round_up(capacity), shape.head_dim)
-        self.keys = torch.zeros(size, dtype=dtype, device=device)
-        self.values = torch.zeros(size, dtype=dtype, device=device)
+        if device.type == "cpu":
+            pages = LargePages(2 * math.prod(size) * dtype.itemsize + CACHE_LINE)
+            self.keys, self.values = pages.zeros(size, dtype), pages.zeros(size, dtype)
+        else:
+            self.keys, self.values = (torch.zeros(size, dtype=dtype, device=device) for _ in range(2))
         self.capacity = capacity
         self.length = 0
 
