@@ -35,8 +35,11 @@ static int64_t own_bytes(const shape *s) {
     return 2 * row_bytes(s, s->hidden) + row_bytes(s, s->heads * s->dim) + codes_bytes(s);
 }
 
-/* Bytes of scratch that hsd_layers wants. */
-int64_t hsd_layers_bytes(const shape *s) { return shared_bytes(s) + largest_team() * own_bytes(s); }
+/* Bytes of scratch that hsd_layers wants: at most FEW / width threads compute alone. */
+int64_t hsd_layers_bytes(const shape *s) {
+    int64_t alone = FEW / s->width < largest_team() ? FEW / s->width : largest_team();
+    return shared_bytes(s) + most(1, alone) * own_bytes(s);
+}
 
 /* A piece of scratch, which moves on by its length. */
 static void *take(char **scratch, int64_t bytes) {
@@ -52,14 +55,21 @@ static void multiply(const product *p, const bf16 *x, bf16 *out, char *codes, in
 #pragma omp barrier
 }
 
-/* active (width, inner) = silu(gate) * up, complete on return; gate_up (width, 2 inner) is the product. inner fills whole blocks. */
+/* active (width, inner) = silu(gate) * up, complete on return; gate_up (width, 2 inner) is the product. */
 static void gate(const product *p, const bf16 *x, bf16 *gate_up, bf16 *active, char *codes, int64_t width, int alone) {
     operand o = hsd_operand(p, x, codes, width, alone);
-    int64_t half = blocks_of(p) / 2;
+    int64_t inner = p->outputs / 2, half = blocks_of(p) / 2;
+    if (inner % BLOCK) { /* one block has gates and ups */
+        hsd_multiply(p, &o, gate_up, width, share(blocks_of(p)));
+#pragma omp barrier
+        hsd_silu_rows(gate_up, active, width, inner, share(inner));
+#pragma omp barrier
+        return;
+    }
     part gates = share(half), ups = {half + gates.first, half + gates.last};
     hsd_multiply(p, &o, gate_up, width, gates);
     hsd_multiply(p, &o, gate_up, width, ups);
-    hsd_silu_rows(gate_up, active, width, p->outputs / 2, (part){gates.first * BLOCK, gates.last * BLOCK});
+    hsd_silu_rows(gate_up, active, width, inner, (part){gates.first * BLOCK, gates.last * BLOCK});
 #pragma omp barrier
 }
 

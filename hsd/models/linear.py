@@ -12,6 +12,7 @@ from hsd.settings import INT4_GROUP_SIZE
 
 _LEAST_ROWS = 4  # of a packed product
 _SLOW_ROWS = range(2, 5)  # in float32 on a CPU, plain products of so few rows take up to twice as long as one of five
+_INT8_MULTIPLE = 16  # inputs: others crash torch's bfloat16 kernel
 HEAD_BITS = 8  # the fewest that a quantized head keeps, but for one that is exact where it matters (shortlist.py)
 
 Linear = Callable[[torch.Tensor], torch.Tensor]
@@ -69,10 +70,12 @@ class PackedDenseLinear:
 def dense_linear(weight: torch.Tensor, bias: torch.Tensor | None = None, shared: bool = False) -> DenseLinear | PackedDenseLinear:
     """The faster of the two forms for this device and dtype. A float32 weight that is `shared` with an embedding stays plain: its
     copy would be large and gain less."""
-    on_cpu = weight.device.type == "cpu" and torch.backends.mkldnn.is_available()
-    native = weight.dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    packs = native or (weight.dtype == torch.float32 and not shared)
-    return PackedDenseLinear(weight, bias) if on_cpu and packs else DenseLinear(weight, bias)
+    packs = weight.device.type == "cpu" and torch.backends.mkldnn.is_available()  # elsewhere torch may lack these operations
+    if packs and weight.dtype == torch.bfloat16:
+        packs = torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    elif packs:
+        packs = weight.dtype == torch.float32 and not shared
+    return PackedDenseLinear(weight, bias) if packs else DenseLinear(weight, bias)
 
 
 class Int8Linear:
@@ -129,6 +132,10 @@ def quantized_linear(weight: torch.Tensor, bias: torch.Tensor | None, bits: int)
         raise DeviceUnsupported(
             f"Weight-only int{bits} copies run on torch's packed CPU kernels; on {weight.device.type} choose a smaller model "
             "or early-exit instead."
+        )
+    if bits == 8 and weight.dtype == torch.bfloat16 and weight.shape[1] % _INT8_MULTIPLE:
+        raise DeviceUnsupported(
+            f"int8 needs input widths divisible by {_INT8_MULTIPLE} in bfloat16; this model has {tuple(weight.shape)}. Use float32."
         )
     if bits == 4 and (weight.shape[1] % INT4_GROUP_SIZE or weight.shape[0] % 16):
         raise DeviceUnsupported(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from hsd.models.blocked import BLOCK, Blocked
+from hsd.models.blocked import Blocked
 from hsd.models.kernels import MAX_HEAD_DIM, Product
 from hsd.models.layer import Layer, Shape
 
@@ -58,11 +58,10 @@ class Program:
 
 
 def program_for(layers: Sequence[Layer], final_norm: torch.Tensor, shape: Shape) -> Program | None:
-    """The program of these layers, or `None` when one of their products is another's, or heads or gates do not fill vectors."""
+    """The program of these layers, or `None` when one of their products is another's, or heads do not fill vectors."""
     products = [linear for layer in layers for linear in (layer.qkv, layer.out, layer.gate_up, layer.down)]
     own = bool(products) and all(isinstance(linear, Blocked) for linear in products)
-    full = own and shape.head_dim % 32 == 0 and all(layer.down.product.inputs % BLOCK == 0 for layer in layers)
-    return Program(layers, final_norm, shape) if full and shape.head_dim <= MAX_HEAD_DIM else None
+    return Program(layers, final_norm, shape) if own and shape.head_dim % 32 == 0 and shape.head_dim <= MAX_HEAD_DIM else None
 
 
 def _layer(layer: Layer) -> _Layer:

@@ -146,12 +146,12 @@ def test_bits_do_not_depend_on_the_number_of_threads(products):
     assert torch.equal(by_threads[0], by_threads[1]) and torch.equal(by_threads[0], by_threads[2])
 
 
-# A head of 16, or gates of 1616, do not fill vectors: single operations instead of one call.
+# A head of 16 does not fill vectors: single operations instead of one call. Gates of 1616 share a block with the others.
 @pytest.mark.parametrize(("head_dim", "inner"), [(16, 1600), (32, 1600), (32, 1616)])
 @pytest.mark.parametrize("kind", ["llama", "qwen3"])
 def test_kernels_and_torch_agree_to_rounding(compiled, kind, head_dim, inner):
     network = tiny_network(kind, head_dim, inner)
-    assert (network.program is not None) == (compiled.has_products and (head_dim, inner) == (32, 1600))
+    assert (network.program is not None) == (compiled.has_products and head_dim == 32)
     assert (network.kernels is not None) == (kind == "llama")
     token_ids = torch.randint(256, (200,), generator=torch.Generator().manual_seed(0))
     passes = (token_ids[:30], token_ids[30:31], token_ids[31:])  # narrow, one token, as wide as a prompt

@@ -66,8 +66,17 @@ def test_bytes_are_what_is_kept():
 def test_what_has_no_kernel_is_refused_with_what_to_do():
     with pytest.raises(DeviceUnsupported, match="divisible by 32"):
         quantized_linear(torch.zeros(48, 40), None, 4)
+    with pytest.raises(DeviceUnsupported, match="divisible by 16 in bfloat16"):  # torch's kernel crashes
+        quantized_linear(torch.zeros(48, 40, dtype=torch.bfloat16), None, 8)
     with pytest.raises(DeviceUnsupported, match="packed CPU kernels; on meta"):
         quantized_linear(torch.zeros(48, 96, device="meta"), None, 8)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_torch_without_onednn_keeps_plain_products(dtype, monkeypatch):
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    monkeypatch.setattr(torch.ops, "mkldnn", None)  # its operations do not even exist there
+    assert isinstance(dense_linear(weight(dtype)), DenseLinear)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
