@@ -30,8 +30,8 @@ class DenseLinear:
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         rows = x.shape[0]
         if rows in self.slow_rows:
-            x = F.pad(x, (0, 0, 0, self.slow_rows.stop - rows))
-        return F.linear(x, self.weight, self.bias)[:rows]  # (q, in) -> (q, out)
+            return F.linear(F.pad(x, (0, 0, 0, self.slow_rows.stop - rows)), self.weight, self.bias)[:rows]
+        return F.linear(x, self.weight, self.bias)  # (q, in) -> (q, out)
 
     @property
     def nbytes(self) -> int:
