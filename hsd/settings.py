@@ -6,7 +6,7 @@ from pathlib import Path
 from platformdirs import user_cache_path, user_data_path
 
 DEFAULT_TARGET = "smollm2-135m"
-DEFAULT_CANDIDATES = ("prompt-lookup", "quantized:int4", "quantized:int8", "early-exit:10")
+DEFAULT_CANDIDATES = ("prompt-lookup", "retrieval", "quantized:int4", "quantized:int8", "early-exit:10")
 
 MAX_DEPTH = 4  # drafts below the target
 MAX_THRESHOLD = 16  # largest threshold the planner considers

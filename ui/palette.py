@@ -22,7 +22,7 @@ LIGHT_TINT, DARK_TINT = 0.20, 0.42  # share of the solid colour in the tint behi
 
 
 # The drafts that every target has keep their colour wherever they appear.
-PREFERRED = {"prompt-lookup": 1, "early-exit": 2, "quantized:int4": 3, "quantized:int8": 4}
+PREFERRED = {"retrieval": 1, "early-exit": 2, "quantized:int4": 3, "quantized:int8": 4, "prompt-lookup": 5, "bigram": 7}
 
 
 def slot_of(model: str, models: Sequence[str]) -> int:

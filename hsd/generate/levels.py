@@ -107,7 +107,7 @@ class ProposerLevel:
     dropped: bool = False
 
     def rollback(self, length: int) -> None:
-        """Nothing to undo: it follows the text it is given."""
+        self.proposer.rollback(length)
 
     def drop(self) -> None:
         self.dropped = True

@@ -15,6 +15,8 @@ from hsd.errors import HsdError
 from hsd.measure.prompts import PromptSet
 from hsd.measure.record import Measurement, PromptSetInfo
 from hsd.measure.run import measure
+from hsd.models.retrieval import RETRIEVERS
+from hsd.pick import datastore
 from hsd.pick.model_set import ModelSet
 from hsd.pick.revision import revision
 from hsd.records import GREEDY, Environment, Report, Sampling, ShouldStop
@@ -57,7 +59,7 @@ class Conditions:
         models = tuple(sorted({target, *drafts}))
         return cls(
             models=models,
-            revisions=tuple(revision(name, target) for name in models),
+            revisions=tuple(_revision(name, target) for name in models),
             target=target,
             device=environment.device,
             device_name=environment.device_name,
@@ -74,6 +76,11 @@ class Conditions:
     @property
     def key(self) -> str:
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
+
+
+def _revision(name: str, target: str) -> str:
+    """Of the weights, and of the text that a draft looks tokens up in."""
+    return revision(name, target) + (f" and text {datastore.digest(target)}" if name in RETRIEVERS else "")
 
 
 @functools.cache

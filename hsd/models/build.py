@@ -13,8 +13,9 @@ from hsd.models.lean import LeanNetwork
 from hsd.models.lookup import PromptLookup
 from hsd.models.network import Network, Proposer
 from hsd.models.pieces import ShardedNetwork, in_pieces, is_sharded, refuse_derived
+from hsd.models.retrieval import RETRIEVERS
 
-PROPOSERS = ("prompt-lookup",)
+PROPOSERS = ("prompt-lookup", *RETRIEVERS)
 _PROBE_TOKENS = 6
 _TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-3}  # of the largest logit; lower precisions below
 _LOW_PRECISION_TOLERANCE = 0.15
@@ -60,7 +61,9 @@ def derive(spec: str, target: Network, module: PreTrainedModel) -> Network | Pro
         if isinstance(target, LeanNetwork):
             return early_exit_copy(spec, target, int(detail))
         return CausalNetwork(spec, early_exit_module(module, int(detail)), memory_bytes=0)
-    raise BadInput(f"“{spec}” is no draft; known are prompt-lookup, quantized:int8, quantized:int4 and early-exit:<layers>.")
+    raise BadInput(
+        f"“{spec}” is no draft; known are prompt-lookup, retrieval, bigram, quantized:int8, quantized:int4 and early-exit:<layers>."
+    )
 
 
 def check_rollback(network: Network) -> None:

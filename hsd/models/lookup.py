@@ -8,7 +8,8 @@ from collections.abc import Sequence
 class PromptLookup:
     """Proposes what followed the latest earlier occurrence of the longest matching suffix.
 
-    The index grows with the text and is undone with it, so a call costs as much as the tokens that are new.
+    The index grows with the text and is undone with it, so a call costs as much as the tokens that are new: the old ones are not
+    even looked at, which after a pass of a network would fetch each of them from memory.
     """
 
     name = "prompt-lookup"
@@ -23,7 +24,7 @@ class PromptLookup:
 
     def propose(self, token_ids: Sequence[int], count: int) -> list[int]:
         """At most `count` tokens that followed the latest earlier match; empty when nothing matches."""
-        self._follow(token_ids)
+        self.follow(token_ids)
         length = len(token_ids)
         for size in range(min(self.longest, length - 1), self.shortest - 1, -1):
             ends = self._ends[tuple(token_ids[length - size :])]
@@ -31,24 +32,28 @@ class PromptLookup:
                 return list(token_ids[ends[-2] : ends[-2] + count])
         return []
 
-    def _follow(self, token_ids: Sequence[int]) -> None:
-        """Bring the index to `token_ids`: undo what was rolled back, add what is new."""
-        text = self._text
-        if text != token_ids[: len(text)]:
-            shared = next(
-                (i for i, (old, new) in enumerate(zip(text, token_ids, strict=False)) if old != new), min(len(text), len(token_ids))
-            )
-            while len(text) > shared:
-                for gram in self._grams():
-                    ends = self._ends[gram]
-                    ends.pop()
-                    if not ends:
-                        del self._ends[gram]
-                text.pop()
-        for token_id in token_ids[len(text) :]:
-            text.append(token_id)
+    def successor(self, gram: tuple[int, ...]) -> int | None:
+        """The token after the latest occurrence of `gram` in the text that is followed, if it goes on after one."""
+        for end in self._ends.get(gram, ())[-1:-3:-1]:
+            if end < len(self._text):
+                return self._text[end]
+        return None
+
+    def follow(self, token_ids: Sequence[int]) -> None:
+        """Add to the index what is new."""
+        for token_id in token_ids[len(self._text) :]:
+            self._text.append(token_id)
             for gram in self._grams():
-                self._ends.setdefault(gram, []).append(len(text))
+                self._ends.setdefault(gram, []).append(len(self._text))
+
+    def rollback(self, length: int) -> None:
+        while len(self._text) > length:
+            for gram in self._grams():
+                ends = self._ends[gram]
+                ends.pop()
+                if not ends:
+                    del self._ends[gram]
+            self._text.pop()
 
     def _grams(self) -> list[tuple[int, ...]]:
         """The n-grams that end at the end of the indexed text."""

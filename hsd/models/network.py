@@ -49,4 +49,8 @@ class Proposer(Protocol):
         """A copy without the memory of any text, for one generation."""
 
     def propose(self, token_ids: Sequence[int], count: int) -> list[int]:
-        """At most `count` likely next tokens after `token_ids`, possibly none. Must not alter `token_ids`."""
+        """At most `count` likely next tokens after `token_ids`, possibly none. Must not alter `token_ids`, which go on from those
+        of the last call, less what was rolled back."""
+
+    def rollback(self, length: int) -> None:
+        """Forget everything after the first `length` tokens."""

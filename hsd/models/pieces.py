@@ -34,7 +34,7 @@ def refuse_derived(spec: str, module: PreTrainedModel) -> None:
     if in_pieces(module):
         where = "several processes" if is_sharded(module) else "several devices"
         raise IncompatibleModel(
-            f"{spec} is made from the target's weights, which lie on {where}; take prompt-lookup, or a model with weights of its own."
+            f"{spec} is made from the target, which lies on {where}; take prompt-lookup, or a model with weights of its own."
         )
 
 

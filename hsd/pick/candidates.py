@@ -10,7 +10,8 @@ import torch
 
 from hsd.errors import HsdError, IncompatibleModel
 from hsd.models.build import is_derived
-from hsd.pick import catalogue, embedded, vocabulary
+from hsd.models.retrieval import RETRIEVERS
+from hsd.pick import catalogue, datastore, embedded, vocabulary
 from hsd.pick.catalogue import CATALOGUE
 from hsd.pick.device import choose_device, choose_dtype
 from hsd.pick.facts import Facts, facts_of, facts_of_entry
@@ -96,7 +97,7 @@ def memory_fit(target: str, drafts: Sequence[str], *, device: str = "auto", dtyp
 
 def _standard_derived(base: Facts) -> list[str]:
     exits = base.early_exits or ((max(1, base.layers // 3),) if base.layers > 1 else ())
-    return ["prompt-lookup", *(f"early-exit:{layers}" for layers in exits), "quantized:int4", "quantized:int8"]
+    return ["prompt-lookup", *RETRIEVERS, *(f"early-exit:{layers}" for layers in exits), "quantized:int4", "quantized:int8"]
 
 
 def _derived(name: str, base: Facts, dtype: torch.dtype, device: torch.device) -> Candidate:
@@ -104,6 +105,10 @@ def _derived(name: str, base: Facts, dtype: torch.dtype, device: torch.device) -
     size = derived_bytes(name, base.footprint(dtype))
     if name == "prompt-lookup":
         return Candidate(name, "free", "ready", "", None, 0, "n-grams of the text so far; costs next to nothing")
+    if name in RETRIEVERS:
+        what = "n-grams of the text so far, then of" if name == "retrieval" else "each token's most frequent successor in"
+        once = "" if datastore.file_of(base.name).exists() else f"; it writes first, once, for {datastore.SECONDS:.0f} s at most"
+        return Candidate(name, "free", "ready", "", None, 0, f"{what} text that the target wrote{once}")
     if kind == "early-exit":
         fine = detail.isdecimal() and 1 <= int(detail) < base.layers
         reason = "" if fine else f"{base.name} has {base.layers} layers; give early-exit:1 to early-exit:{base.layers - 1}."

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
+import torch
 from transformers import PreTrainedTokenizerBase
 
+from hsd import ranks
+from hsd.models.build import is_derived
 from hsd.models.network import Network, Proposer
+from hsd.models.pieces import is_sharded, is_spread
+from hsd.pick.device import environment
+from hsd.pick.load import Loaded
 from hsd.records import Environment
 
 
@@ -29,3 +36,36 @@ class ModelSet:
         """Why passes of these models are no longer recorded; they go on without, slower."""
         recorded = [getattr(network, "steps", None) for network in self.networks.values()]
         return tuple(steps.problem for steps in recorded if steps is not None and steps.problem)
+
+
+def lend(
+    target: str,
+    loaded: Loaded,
+    networks: Mapping[str, Network | Proposer],
+    device: torch.device,
+    dtype: torch.dtype,
+    notices: Sequence[str] = (),
+) -> ModelSet:
+    """A set of `networks`, the target last, which was made from `loaded`."""
+    return ModelSet(
+        target=target,
+        networks=MappingProxyType(dict(networks)),
+        own_weights=tuple(name for name in networks if not is_derived(name)),
+        tokenizer=loaded.tokenizer,
+        environment=_environment(device, dtype, loaded, networks),
+        notices=tuple(notices),
+        eos_token_ids=loaded.eos_token_ids,
+        memory_bytes=MappingProxyType({name: int(getattr(network, "memory_bytes", 0)) for name, network in networks.items()}),
+    )
+
+
+def _environment(device: torch.device, dtype: torch.dtype, loaded: Loaded, networks: Mapping[str, Network | Proposer]) -> Environment:
+    """The stamp of a run; names every device that the target lies on, and how the passes run."""
+    stamp = environment(device, dtype)
+    if any(getattr(network, "steps", None) is not None for network in networks.values()):
+        stamp = replace(stamp, kernels="cuda-graphs")
+    if is_sharded(loaded.module):
+        return replace(stamp, device_name=f"{ranks.count()} processes, each {stamp.device_name}")
+    if is_spread(loaded.module):
+        return replace(stamp, device_name=f"{torch.cuda.device_count()} × {stamp.device_name}")
+    return stamp

@@ -6,9 +6,8 @@ import contextlib
 import gc
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from types import MappingProxyType
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 import torch
 
@@ -16,17 +15,18 @@ from hsd import ranks
 from hsd.errors import Cancelled, HsdError, IncompatibleModel, ModelUnavailable
 from hsd.models.build import build_network, derive, is_derived
 from hsd.models.network import Network, Proposer
-from hsd.models.pieces import is_sharded, is_spread
-from hsd.pick import vocabulary
-from hsd.pick.device import choose_device, choose_dtype, environment
+from hsd.models.pieces import refuse_derived
+from hsd.models.retrieval import RETRIEVERS, Retrieval
+from hsd.pick import datastore, vocabulary
+from hsd.pick.device import choose_device, choose_dtype
 from hsd.pick.facts import facts_of
 from hsd.pick.failures import explain
 from hsd.pick.load import Loaded, load, load_tokenizer
 from hsd.pick.memory import Footprint, derived_bytes, footprint, usable_bytes
-from hsd.pick.model_set import ModelSet
+from hsd.pick.model_set import ModelSet, lend
 from hsd.pick.placement import Placement, may_spread
 from hsd.pick.source import find_source, prepare
-from hsd.records import Environment, Progress, Report, ShouldStop
+from hsd.records import Progress, Report, ShouldStop
 from hsd.units import byte_size
 
 _POLL_S = 0.2
@@ -131,16 +131,7 @@ class Registry:
             networks[target] = base.network
         finally:
             self._loading.release()
-        return ModelSet(
-            target=target,
-            networks=MappingProxyType(networks),
-            own_weights=tuple(name for name in networks if not is_derived(name)),
-            tokenizer=base.loaded.tokenizer,
-            environment=_environment(device, dtype, base, networks),
-            notices=tuple(notices),
-            eos_token_ids=base.loaded.eos_token_ids,
-            memory_bytes=MappingProxyType({name: int(getattr(network, "memory_bytes", 0)) for name, network in networks.items()}),
-        )
+        return lend(target, base.loaded, networks, device, dtype, notices)
 
     def _wait_for_turn(self, report: Report, should_stop: ShouldStop) -> None:
         waited = False
@@ -180,7 +171,7 @@ class Registry:
         assert base.loaded is not None
         place = (str(device), str(dtype))
         if is_derived(name):
-            return self._take((name, target, *place), taken, lambda: self._derive(name, base, report))
+            return self._take((name, target, *place), taken, lambda: self._derive(name, target, base, device, dtype, report, should_stop))
         source = find_source(name)
         if source.kind == "embedded":  # its tokenizer comes with its weights; a hub model's comes alone
             prepare(source, report, should_stop)
@@ -218,8 +209,22 @@ class Registry:
         with _as_sentence(name):
             return _Entry(build_network(name, loaded.module), loaded, size)
 
-    def _derive(self, name: str, base: _Entry, report: Report) -> _Entry:
+    def _derive(
+        self,
+        name: str,
+        target: str,
+        base: _Entry,
+        device: torch.device,
+        dtype: torch.dtype,
+        report: Report,
+        should_stop: ShouldStop,
+    ) -> _Entry:
         assert base.loaded is not None and base.size is not None and isinstance(base.network, Network)
+        if name in RETRIEVERS:
+            with _as_sentence(name):
+                refuse_derived(name, base.loaded.module)
+                alone = lend(target, base.loaded, {target: base.network}, device, dtype)
+                return _Entry(Retrieval(name, datastore.successors(alone, report, should_stop)), None)
         report(Progress("prepare draft", 0, 1, message=name))
         self._make_room(name, derived_bytes(name, base.size), base.network.device)
         with _as_sentence(name):
@@ -257,19 +262,6 @@ class Registry:
 
 
 REGISTRY = Registry()
-
-
-def _environment(device: torch.device, dtype: torch.dtype, base: _Entry, networks: Mapping[str, Network | Proposer]) -> Environment:
-    """The stamp of a run; names every device that the target lies on, and how the passes run."""
-    stamp = environment(device, dtype)
-    if any(getattr(network, "steps", None) is not None for network in networks.values()):
-        stamp = replace(stamp, kernels="cuda-graphs")
-    assert base.loaded is not None
-    if is_sharded(base.loaded.module):
-        return replace(stamp, device_name=f"{ranks.count()} processes, each {stamp.device_name}")
-    if is_spread(base.loaded.module):
-        return replace(stamp, device_name=f"{torch.cuda.device_count()} × {stamp.device_name}")
-    return stamp
 
 
 @contextlib.contextmanager

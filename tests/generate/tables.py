@@ -71,6 +71,9 @@ class OneHot:
     def fresh(self) -> OneHot:
         return self
 
+    def rollback(self, length: int) -> None:
+        """Nothing to forget: it looks at the text it is given."""
+
     def propose(self, token_ids: Sequence[int], count: int) -> list[int]:
         text = list(token_ids)
         while len(text) < len(token_ids) + count and text[-1] != 2:

@@ -13,6 +13,8 @@ from watching import Watched, watched
 from hsd.generate import engine
 from hsd.generate.engine import generate
 from hsd.generate.events import EndEvent, RoundEvent
+from hsd.models.lookup import PromptLookup
+from hsd.models.retrieval import Retrieval, Successors
 from hsd.records import Hierarchy, Sampling
 
 PROMPT = [11, 4, 60, 4, 11]
@@ -139,3 +141,30 @@ def test_a_long_run_keeps_nothing_but_tokens(small):
                     alive[mark] = sum(type(thing) is torch.Tensor for thing in gc.get_objects())
         assert len(event.token_ids) == 2000
         assert alive[1900] <= alive[300] + 20, alive
+
+
+@pytest.mark.parametrize("temperature", [0, 1])
+@pytest.mark.parametrize("name", ["prompt-lookup", "retrieval"])
+def test_a_draft_that_looks_tokens_up_knows_the_text_and_nothing_that_was_taken_back(small, name, temperature):
+    """It looks at new tokens only: one rollback that it is not told of, and it would look up in a text that never was."""
+    calls, rolled_back = [], []
+
+    class Checked(PromptLookup if name == "prompt-lookup" else Retrieval):
+        def fresh(self):
+            return self
+
+        def propose(self, token_ids, count):
+            proposed = super().propose(token_ids, count)
+            followed = self if name == "prompt-lookup" else self._text
+            calls.append(followed._text == list(token_ids))
+            return proposed
+
+        def rollback(self, length):
+            followed = self if name == "prompt-lookup" else self._text
+            rolled_back.append(length < len(followed._text))
+            super().rollback(length)
+
+    draft = Checked() if name == "prompt-lookup" else Checked(name, Successors([list(range(64)) * 2]))
+    models = model_set(dict(small.networks) | {name: draft})
+    decode(models, Hierarchy.parse(f"{name}@3,far@2,near@6", "target"), PROMPT, max_new_tokens=LONG, sampling=Sampling(temperature))
+    assert len(calls) > 5 and all(calls) and any(rolled_back)

@@ -135,6 +135,9 @@ def test_a_faulty_proposer_drops_out(small, text):
         def fresh(self):
             return self
 
+        def rollback(self, length):
+            pass
+
         def propose(self, token_ids, count):
             raise KeyError(count)
 

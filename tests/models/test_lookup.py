@@ -39,7 +39,9 @@ def test_proposals_are_those_of_the_naive_search_after_any_rollbacks(steps, long
     lookup = PromptLookup(longest=longest)
     text: list[int] = [0]
     for keep, added, count in steps:
-        text = [*text[: max(1, round(keep * len(text)))], *added]
+        kept = max(1, round(keep * len(text)))
+        lookup.rollback(kept)
+        text = [*text[:kept], *added]
         before = list(text)
         assert lookup.propose(text, count) == naive(text, count, longest)
         assert text == before, "a proposer must not alter the text"
@@ -49,6 +51,7 @@ def test_a_rollback_over_a_repeated_token_is_undone_fully():
     """Two occurrences pushed and undone again, then the first one: this once lost count and failed."""
     lookup = PromptLookup()
     for text in ([7, 7, 7], [7], [7, 7, 7, 7], [8, 7]):
+        lookup.rollback(1 if text[0] == 7 else 0)
         assert lookup.propose(text, 4) == naive(text, 4)
 
 
@@ -65,5 +68,6 @@ def test_following_a_text_costs_what_is_new(length):
     text = [(i * i) % 17 for i in range(length)]
     for end in range(10, length, 10):
         lookup.propose([*text[:end], 3, 3, 3], 4)
+        lookup.rollback(end)
         lookup.propose(text[:end], 4)
     assert sum(map(len, lookup._ends.values())) <= 3 * length
