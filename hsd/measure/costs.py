@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ class Costs:
 
     by_width: dict[str, dict[int, Estimate]]  # at the mean context
     by_context: dict[str, dict[int, dict[int, Estimate]]]  # [model][context tokens][width], at other lengths
+    sweeps: tuple[dict[str, dict[int, float]], ...] = ()  # [sweep][model][width] at the mean context: a machine has fast and slow minutes
 
 
 def measure_costs(
@@ -65,35 +67,47 @@ def measure_costs(
     caches: dict[tuple[str, int], Cache] = {}
     for name, context in dict.fromkeys((name, context) for name, context, _ in turns):
         if should_stop():
-            return _costs(networks, samples, context_tokens)
+            return _costs(networks, samples, context_tokens, ())
         caches[name, context] = _warm(models[name], token_ids, context, plan[context])
+    sweeps: list[dict[str, dict[int, float]]] = []
     started = time.perf_counter()
-    sweep = 0
     while True:
-        sweep += 1
+        sweep: dict[str, dict[int, float]] = {name: {} for name in networks}
         for name, context, width in turns:
             if should_stop():
-                return _costs(networks, samples, context_tokens)
+                return _costs(networks, samples, context_tokens, sweeps)
             row = 1 if name == target else _ROW
             passes = [_time_pass(models[name], caches[name, context], token_ids, context, width, transforms) for _ in range(row)]
             samples.setdefault((name, context, width), []).append(sum(passes) / row)
+            if context == context_tokens:
+                sweep[name][width] = sum(passes) / row
         for name, model in networks.items():
             if not isinstance(model, Network):
-                samples.setdefault((name, context_tokens, 0), []).extend(_time_calls(model, token_ids))
+                calls = _time_calls(model, token_ids)
+                samples.setdefault((name, context_tokens, 0), []).extend(calls)
+                sweep[name][0] = statistics.median(calls)
+        sweeps.append(sweep)
         between()
         spent = time.perf_counter() - started
         estimates = [median_estimate(values) for (_, context, _), values in samples.items() if context == context_tokens]
         known = sum(_is_narrow(estimate, narrow) for estimate in estimates)
         left = max(0.0, budget_s - spent) if budget_s < float("inf") else None
         report(
-            Progress("cost", known, len(estimates), left, f"{known} of {len(estimates)} costs known to {narrow:.0%}, {sweep} samples each")
+            Progress(
+                "cost", known, len(estimates), left, f"{known} of {len(estimates)} costs known to {narrow:.0%}, {len(sweeps)} samples each"
+            )
         )
         if spent > budget_s or known == len(estimates):
-            return _costs(networks, samples, context_tokens)
+            return _costs(networks, samples, context_tokens, sweeps)
 
 
-def _costs(networks: Iterable[str], samples: Mapping[tuple[str, int, int], Sequence[float]], context_tokens: int) -> Costs:
-    found = Costs({name: {} for name in networks}, {})
+def _costs(
+    networks: Iterable[str],
+    samples: Mapping[tuple[str, int, int], Sequence[float]],
+    context_tokens: int,
+    sweeps: Sequence[dict[str, dict[int, float]]],
+) -> Costs:
+    found = Costs({name: {} for name in networks}, {}, tuple(sweeps))
     for (name, context, width), values in samples.items():
         rows = found.by_width if context == context_tokens else found.by_context.setdefault(name, {})
         rows.setdefault(name if context == context_tokens else context, {})[width] = median_estimate(values)

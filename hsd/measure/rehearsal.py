@@ -18,7 +18,7 @@ from hsd.generate.engine import generate
 from hsd.generate.events import EndEvent, Event, RoundEvent
 from hsd.measure.costs import Costs
 from hsd.pick.model_set import ModelSet
-from hsd.records import Estimate, Hierarchy, Sampling, ShouldStop
+from hsd.records import Hierarchy, Sampling, ShouldStop
 
 _THRESHOLD = 4  # of the drafts rehearsed
 _TRIMMED = 0.1  # share of the samples left out at each end: an interruption by the system is no property of a model
@@ -38,6 +38,7 @@ class _Sample:
     model: str
     width: int
     seconds: float
+    sweep: int  # of the timed passes, which it came after
 
 
 @dataclass(slots=True)
@@ -50,6 +51,7 @@ class Rehearsal:
     max_new_tokens: int
     should_stop: ShouldStop
     samples: list[_Sample] = field(default_factory=list)
+    sweep: int = -1
     loops: list[tuple[int, int, float]] = field(default_factory=list)  # of a target round: tokens, draft rounds, seconds outside
     _alone: Iterator[None] = field(init=False)
     _drafts: Iterator[Iterator[None]] = field(init=False)
@@ -61,6 +63,7 @@ class Rehearsal:
         self._drafts = cycle([self._decode(Hierarchy.of((name, _THRESHOLD), target=target)) for name in drafts])
 
     def __call__(self) -> None:
+        self.sweep += 1
         next(self._alone)
         running = next(self._drafts, None)
         if running is not None:
@@ -85,19 +88,19 @@ class Rehearsal:
                 first = False
 
     def _note(self, rounds: list[RoundEvent], tokens: int, seconds: float) -> None:
-        self.samples += [_Sample(one.model, one.width, one.seconds) for one in rounds]
+        self.samples += [_Sample(one.model, one.width, one.seconds, self.sweep) for one in rounds]
         self.loops.append((tokens, len(rounds) - 1, seconds - sum(one.seconds for one in rounds)))
 
     def overheads(self, costs: Costs) -> Overheads:
-        """What the rounds so far took beside the passes of `costs`."""
+        """What the rounds so far took beside the passes of `costs`, each beside those timed just before it: the median pass of a machine
+        that has slow minutes is one of its fast minutes."""
         fixed, token_s, draft_s = _split(self.loops)
         names = self.models.networks
         drafts = {name: draft_s if name != self.models.target else 0.0 for name in names}
         return Overheads(fixed, token_s, {name: drafts[name] + self._beside(name, costs) for name in names})
 
     def _beside(self, name: str, costs: Costs) -> float:
-        table = costs.by_width[name]
-        beside = [one.seconds - _at(table, one.width) for one in self.samples if one.model == name and table]
+        beside = [one.seconds - _at(costs.sweeps[one.sweep][name], one.width) for one in self.samples if one.model == name]
         return max(0.0, _trimmed_mean(beside))
 
 
@@ -122,9 +125,9 @@ def _one_round(events: Iterator[Event], target: str) -> tuple[list[RoundEvent], 
     return [], 0, True
 
 
-def _at(costs: Mapping[int, Estimate], width: int) -> float:
-    widths = sorted(costs)
-    return float(np.interp(width, widths, [costs[at].median for at in widths]))
+def _at(seconds: Mapping[int, float], width: int) -> float:
+    widths = sorted(seconds)
+    return float(np.interp(width, widths, [seconds[at] for at in widths]))
 
 
 def _trimmed_mean(values: Sequence[float]) -> float:

@@ -9,7 +9,7 @@ from tiny_models import small_set
 from hsd.measure import rehearsal as module
 from hsd.measure.costs import Costs
 from hsd.measure.rehearsal import Rehearsal, _split, _trimmed_mean
-from hsd.records import GREEDY, Estimate
+from hsd.records import GREEDY
 
 
 @pytest.fixture(scope="module")
@@ -19,9 +19,7 @@ def models():
 
 def free(models, seconds=0.0):
     """Passes and calls that take nothing, or as many seconds as told."""
-    row = {width: Estimate(seconds, seconds, seconds, 9) for width in (1, 40)}
-    names = models.networks
-    return Costs({name: row | {0: row[1]} for name in names}, {})
+    return Costs({}, {}, ({name: {width: seconds for width in (0, 1, 40)} for name in models.networks},) * 40)
 
 
 def test_every_draft_gets_its_turn_and_every_round_is_seen(models):
@@ -44,6 +42,15 @@ def test_overheads_are_what_exceeds_the_passes(models):
     dear = rehearsal.overheads(free(models, 9.0))  # passes that took longer than the rounds leave nothing but the loop
     assert all(dear.round_s[name] <= free_passes.round_s[name] for name in dear.round_s) and dear.round_s["target"] == 0
     assert free_passes.target_round_s + free_passes.token_s > 0
+
+
+def test_a_round_is_set_against_the_passes_of_its_own_minute(models):
+    """The machine is fast in three sweeps and slow in two; against the medians every slow round would count as overhead."""
+    rehearsal = Rehearsal(models, [[1, 2, 3]], GREEDY, 12, lambda: False)
+    passes = (1.0, 1.0, 2.0, 1.0, 2.0)
+    rehearsal.samples = [module._Sample("target", 5, seconds + 0.1, sweep) for sweep, seconds in enumerate(passes)]
+    costs = Costs({}, {}, tuple({name: {1: seconds, 9: seconds} for name in models.networks} for seconds in passes))
+    assert rehearsal.overheads(costs).round_s["target"] == pytest.approx(0.1)
 
 
 def test_the_loop_is_split_into_rounds_tokens_and_drafts():
