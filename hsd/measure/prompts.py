@@ -72,7 +72,7 @@ class PromptSet:
         columns = [[p for p in self.prompts if p.category == category] for category in self.categories]
         turns = (prompt for prompt in chain.from_iterable(zip_longest(*columns)) if prompt is not None)
         return PromptSet(
-            f"{self.name} ({count} of {len(self.prompts)})", tuple(prompt for prompt, _ in zip(turns, range(count), strict=False))
+            f"{self.name}, {count} of {len(self.prompts)}", tuple(prompt for prompt, _ in zip(turns, range(count), strict=False))
         )
 
 

@@ -108,7 +108,7 @@ def _derived(name: str, base: Facts, dtype: torch.dtype, device: torch.device) -
     if name in RETRIEVERS:
         what = "n-grams of the text so far, then of" if name == "retrieval" else "each token's most frequent successor in"
         once = "" if datastore.file_of(base.name).exists() else f"; it writes first, once, for {datastore.SECONDS:.0f} s at most"
-        return Candidate(name, "free", "ready", "", None, 0, f"{what} text that the target wrote{once}")
+        return Candidate(name, "free", "ready", "", None, size, f"{what} text that the target wrote{once}")
     if kind == "early-exit":
         fine = detail.isdecimal() and 1 <= int(detail) < base.layers
         reason = "" if fine else f"{base.name} has {base.layers} layers; give early-exit:1 to early-exit:{base.layers - 1}."

@@ -11,6 +11,7 @@ import torch
 from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
 from hsd.models.linear import HEAD_BITS
+from hsd.models.retrieval import RETRIEVERS
 from hsd.settings import INT4_GROUP_SIZE
 
 _HEADROOM = 0.9  # share of the free memory that may be planned for; the rest is activations and fragmentation
@@ -19,6 +20,7 @@ _NO_LIMIT = 1 << 62
 # once, one would end with layers in the other's precision.
 BUILDING = threading.Lock()
 _HEAD_SHARE = 0.25  # of a model's parameters
+_DATASTORE_BYTES = 2_000_000  # n-grams of 50,000 tokens; of the default's 150,000 it is 1,221,336
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +90,14 @@ def _container_free_bytes(root: Path = Path("/sys/fs/cgroup")) -> int:
 
 
 def derived_bytes(spec: str, target: Footprint) -> int:
-    """Bytes that a draft made from the target adds: packed weights, the rest is shared. For int4 an upper bound.
+    """Bytes that a draft made from the target adds: packed weights, the rest is shared. For int4, and for drafts that look in text
+    that the target wrote, an upper bound.
 
     int4 keeps a 16-bit scale and minimum for each group of 32 weights, 4 + 32/32 = 5 bits, and a head of 8 bits, which is
     taken for the largest share that it has in small models.
     """
+    if spec in RETRIEVERS:
+        return _DATASTORE_BYTES
     layers = 0.5 + 4 / INT4_GROUP_SIZE
     per_parameter = {"quantized:int8": 1.0, "quantized:int4": layers + _HEAD_SHARE * (HEAD_BITS / 8 - layers)}.get(spec, 0.0)
     return int(target.parameters * per_parameter)

@@ -61,7 +61,7 @@ def test_everything_the_planner_needs_is_measured(models, prompts):
             assert (value.positions, value.prompts) == (24, 3) and 0 <= value.low <= value.mean <= value.high <= 1
     assert list(found.block_gains["prompt-lookup"]) == networks
     assert found.overhead_s > 0 and len(found.traces) == 3
-    assert found.prompts.name == "own (3 of 4)" and found.prompts.count == 3 and found.prompts.sha256 != prompts.sha256
+    assert found.prompts.name == "own, 3 of 4" and found.prompts.count == 3 and found.prompts.sha256 != prompts.sha256
     assert plan(found).hierarchy.target == "target"
 
 
