@@ -148,7 +148,7 @@ class _Run:
         for level in reversed(self.levels):  # the target first: drafts made from it take its keys and values over
             try:
                 if isinstance(level, ProposerLevel):
-                    level.proposer.propose(self.text.token_ids, 0)  # let it index the prompt now, not in the first round
+                    level.propose(self.text, 0)  # let it index the prompt now, not in the first round
                 else:
                     level.prefill(self.text, self.prompt_length - 1, self.target, self._stop_if_asked)
             except Exception as error:
@@ -190,7 +190,7 @@ class _Run:
         self._stop_if_asked()
         started = time.perf_counter()
         try:
-            proposed = level.proposer.propose(self.text.token_ids, goal - len(self.text)) if goal > len(self.text) else []
+            proposed = level.propose(self.text, goal - len(self.text)) if goal > len(self.text) else []
         except Exception as error:
             self._drop(level, error)
             return

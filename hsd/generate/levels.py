@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 import torch
 
@@ -104,10 +105,16 @@ class ProposerLevel:
     name: str
     threshold: int
     proposer: Proposer
+    vocab: int  # token ids that every level above knows are smaller
     dropped: bool = False
 
+    def propose(self, text: Text, count: int) -> list[int]:
+        """At most `count` tokens, cut before the first that a level above has no row for: it would take that level down."""
+        return list(takewhile(lambda token_id: 0 <= token_id < self.vocab, self.proposer.propose(text.token_ids, count)))
+
     def rollback(self, length: int) -> None:
-        self.proposer.rollback(length)
+        if not self.dropped:  # what failed may fail again, and would take a level above with it
+            self.proposer.rollback(length)
 
     def drop(self) -> None:
         self.dropped = True
@@ -127,7 +134,7 @@ def open_levels(networks: Mapping[str, Network | Proposer], hierarchy: Hierarchy
             vocab = min(vocab, model.vocab_size)
             levels.append(NetworkLevel(index, name, threshold, model, model.new_cache(capacity), vocab))
         else:
-            levels.append(ProposerLevel(index, name, threshold, model.fresh()))
+            levels.append(ProposerLevel(index, name, threshold, model.fresh(), vocab))
     return levels[::-1]
 
 

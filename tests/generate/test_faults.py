@@ -136,7 +136,7 @@ def test_a_faulty_proposer_drops_out(small, text):
             return self
 
         def rollback(self, length):
-            pass
+            raise KeyError(length)  # whatever broke it; nothing above may notice
 
         def propose(self, token_ids, count):
             raise KeyError(count)
@@ -144,6 +144,30 @@ def test_a_faulty_proposer_drops_out(small, text):
     generation = decode(model_set(dict(small.networks) | {"prompt-lookup": Broken()}), DEEP, PROMPT, max_new_tokens=LONG)
     assert list(generation.token_ids) == text
     assert [notice.model for notice in generation.notices] == ["prompt-lookup"]
+
+
+@pytest.mark.parametrize("unknown", [-1, -(2**40), 64, 2**40])
+@pytest.mark.parametrize("drafts", ["prompt-lookup@4", "prompt-lookup@3,near@4"])
+def test_a_token_that_no_model_has_is_never_proposed_to_one(small, text, drafts, unknown):
+    """A text to look tokens up in may hold anything; a target that was fed such a token would fail."""
+
+    class Strange:
+        name = "prompt-lookup"
+
+        def fresh(self):
+            return self
+
+        def rollback(self, length):
+            pass
+
+        def propose(self, token_ids, count):
+            return [5, unknown, 6][:count]
+
+    generation = decode(
+        model_set(dict(small.networks) | {"prompt-lookup": Strange()}), Hierarchy.parse(drafts, "target"), PROMPT, max_new_tokens=LONG
+    )
+    assert list(generation.token_ids) == text and generation.notices == ()
+    assert any(event.token_ids == (5,) for event in generation.rounds if event.model == "prompt-lookup")
 
 
 def test_a_sampled_run_goes_on_without_its_faulty_draft(small):
