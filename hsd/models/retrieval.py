@@ -60,11 +60,11 @@ class Retrieval:
     def __init__(self, name: str, successors: Successors) -> None:
         self.name = name
         self.memory_bytes = successors.memory_bytes
-        self._successors = successors
+        self.successors = successors  # shared by the drafts of one target
         self._text = PromptLookup(_LONGEST)
 
     def fresh(self) -> Retrieval:
-        return Retrieval(self.name, self._successors)
+        return Retrieval(self.name, self.successors)
 
     def propose(self, token_ids: Sequence[int], count: int) -> list[int]:
         """At most `count` tokens, fewer where nothing is found or little hope is left."""
@@ -84,7 +84,7 @@ class Retrieval:
 
     def _next(self, tail: tuple[int, ...]) -> tuple[int | None, float]:
         for where, size, likely in _LOOK[self.name]:
-            source = self._text if where == "text" else self._successors
+            source = self._text if where == "text" else self.successors
             if size <= len(tail) and (token_id := source.successor(tail[-size:])) is not None:
                 return token_id, likely
         return None, 0.0

@@ -55,8 +55,19 @@ def lend(
         environment=_environment(device, dtype, loaded, networks),
         notices=tuple(notices),
         eos_token_ids=loaded.eos_token_ids,
-        memory_bytes=MappingProxyType({name: int(getattr(network, "memory_bytes", 0)) for name, network in networks.items()}),
+        memory_bytes=MappingProxyType(_memory(networks)),
     )
+
+
+def _memory(networks: Mapping[str, Network | Proposer]) -> dict[str, int]:
+    """Bytes that each adds to those before it: drafts that look tokens up in the same text share its tables."""
+    counted: set[int] = set()
+    sizes = {}
+    for name, network in networks.items():
+        tables = id(getattr(network, "successors", network))
+        sizes[name] = 0 if tables in counted else int(getattr(network, "memory_bytes", 0))
+        counted.add(tables)
+    return sizes
 
 
 def _environment(device: torch.device, dtype: torch.dtype, loaded: Loaded, networks: Mapping[str, Network | Proposer]) -> Environment:

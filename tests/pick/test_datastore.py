@@ -1,9 +1,11 @@
 """What a target writes for the drafts that look tokens up: its own greedy answers, once, kept, and never half."""
 
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from hsd.errors import Cancelled
@@ -64,22 +66,54 @@ def test_writing_ends_with_its_time(make_model):
         assert len(datastore.write(models, silent, lambda: False, seconds=1e-9, tokens=10**9)) <= 1
 
 
+def test_writing_ends_with_its_time_in_the_middle_of_a_text(make_model, monkeypatch):
+    """A large model on a CPU takes minutes for one question and its answer."""
+    with Registry().lease(make_model("target"), **FLOAT32) as models:
+        monkeypatch.setattr(datastore, "_QUESTION_TOKENS", 1)
+        network, passes = models.networks[models.target], []
+        forward = type(network).forward
+
+        def slow(self, *given):
+            passes.append(time.sleep(0.05))
+            return forward(self, *given)
+
+        monkeypatch.setattr(type(network), "forward", slow)
+        started = time.perf_counter()
+        texts = datastore.write(models, silent, lambda: False, seconds=0.5, tokens=10**9)
+        assert time.perf_counter() - started < 2 and len(passes) < 30
+        assert len(texts) == 1 and 0 < len(texts[0]) < datastore._ANSWER_TOKENS, "what was written until then is kept"
+
+
+def test_a_target_that_writes_nothing_in_its_time_says_so(make_model, monkeypatch):
+    monkeypatch.setattr(datastore, "SECONDS", 1e-9)
+    target = make_model("target")
+    with Registry().lease(target, ["retrieval"], **FLOAT32) as models:
+        assert "wrote nothing" in models.notices[0] and "prompt-lookup" in models.notices[0]
+    assert not datastore.file_of(target).exists()
+
+
 def test_a_chat_template_is_filled_with_the_targets_own_question(tiny_tokenizer):
     tokenizer = tiny_tokenizer()
     assert datastore._turn(tokenizer, frozenset({1})) == ([0], [])
     tokenizer.chat_template = TEMPLATE
     tokenizer.add_tokens([datastore._MARK])  # a vocabulary of bytes has it anyway
     assert datastore._turn(tokenizer, frozenset({1})) == ([3], [4, 5])
-    tokenizer.chat_template = "{{ 'w1 w2' }}"  # one that has no place for the user's words
-    assert datastore._turn(tokenizer, frozenset({1})) == ([0], [])
+    tokenizer.chat_template = "{% for m in messages %}{{ m['content'] }} w2 {% endfor %}w3"  # as DialoGPT's: nothing before them
+    assert datastore._turn(tokenizer, frozenset({1})) == ([0], [4, 5])
+    without_place, refusing = "{{ 'w1 w2' }}", "{{ raise_exception('a system message is needed') }}"
+    for template in (without_place, refusing, "{{ '' }}", "{% for %}"):
+        tokenizer.chat_template = template
+        assert datastore._turn(tokenizer, frozenset({1})) == ([0], [])
 
 
 def test_a_target_writes_once_and_both_drafts_share_it(make_model, writings):
     target = make_model("target")
     with Registry().lease(target, ["retrieval", "bigram"], **FLOAT32) as models:
         first, second = models.networks["retrieval"], models.networks["bigram"]
-        assert isinstance(first, Retrieval) and first._successors is second._successors and models.notices == ()
-        assert models.memory_bytes["retrieval"] > 0
+        assert isinstance(first, Retrieval) and first.successors is second.successors and models.notices == ()
+        assert models.memory_bytes["retrieval"] > 0 == models.memory_bytes["bigram"], "memory that is shared counts once"
+    with Registry().lease(target, ["bigram", "retrieval"], **FLOAT32) as models:
+        assert models.memory_bytes["bigram"] > 0 == models.memory_bytes["retrieval"]
     with Registry().lease(target, ["retrieval"], **FLOAT32):
         assert writings == [target]
     kept = load_file(datastore.file_of(target))
@@ -126,15 +160,58 @@ def test_a_folder_that_cannot_be_written_is_told_before_the_writing(make_model, 
         assert "HSD_HOME" in models.notices[0] and list(models.networks) == [target] and writings == []
 
 
-@pytest.mark.parametrize("content", [b"", b"not a file of tensors", None], ids=["empty", "other", "columns"])
+def test_a_disk_that_fills_up_is_told_and_leaves_nothing_behind(make_model, monkeypatch):
+    target = make_model("target")
+
+    def full(columns, path):
+        path.write_bytes(b"half")
+        raise SafetensorError("I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(datastore, "save_file", full)
+    with Registry().lease(target, ["retrieval"], **FLOAT32) as models:
+        assert "No space left" in models.notices[0] and "HSD_HOME" in models.notices[0]
+    assert list(datastore.file_of(target).parent.iterdir()) == []
+
+
+def test_the_text_of_a_process_that_was_faster_stays(make_model):
+    """Its draft looks in it, and its measurements are kept under it."""
+    file = datastore.file_of(make_model("target"))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    for texts in ([[5, 6, 7]], [[8, 9]]):
+        datastore._keep(texts, file)
+    assert load_file(file)["token_ids"].tolist() == [5, 6, 7]
+    assert list(file.parent.iterdir()) == [file]
+
+
+def columns(token_ids, lengths, kind=np.int64):
+    return {"token_ids": np.array(token_ids, kind), "lengths": np.array(lengths, kind)}
+
+
+BROKEN = {
+    "empty": b"",
+    "other": b"not a file of tensors",
+    "columns": {"token_ids": np.zeros(3, np.int32)},
+    "short": columns([5, 6, 7], [1, 1]),
+    "long": columns([5, 6, 7], [3, 1]),
+    "backwards": columns([5, 6, 7], [4, -1]),
+    "fractions": columns([5, 6, 7], [1, 2], np.float32),
+    "table": columns([[5, 6, 7]], [1]),
+    "scalar": columns(5, 1),
+    "negative": columns([5, 6, -7], [3]),
+    "unknown": columns([5, 6, 64], [3]),
+    "huge": columns([5, 6, 2**40], [3]),
+}
+
+
+@pytest.mark.parametrize("content", BROKEN.values(), ids=BROKEN)
 def test_a_broken_file_is_named_with_what_to_do(make_model, content):
     target = make_model("target")
     file = datastore.file_of(target)
     file.parent.mkdir(parents=True, exist_ok=True)
-    if content is None:
-        datastore.save_file({"token_ids": np.zeros(3, np.int32)}, file)
-    else:
+    if isinstance(content, bytes):
         file.write_bytes(content)
+    else:
+        datastore.save_file(content, file)
     with Registry().lease(target, ["retrieval"], **FLOAT32) as models:
         assert str(file) in models.notices[0] and "delete it" in models.notices[0]
 
@@ -144,4 +221,4 @@ def test_the_defaults_text_comes_with_the_program():
     columns = load_file(file)
     assert file.stat().st_size < 1_000_000 and columns["lengths"].sum() == len(columns["token_ids"]) >= 150_000
     assert columns["token_ids"].min() >= 0 and columns["token_ids"].max() < 49_152
-    assert isinstance(datastore._read(file, file.stat().st_mtime_ns), Successors)
+    assert isinstance(datastore._read(file, file.stat().st_mtime_ns, 49_152), Successors)
