@@ -107,7 +107,7 @@ def _derived(name: str, base: Facts, dtype: torch.dtype, device: torch.device) -
         return Candidate(name, "free", "ready", "", None, 0, "n-grams of the text so far; costs next to nothing")
     if name in RETRIEVERS:
         what = "n-grams of the text so far, then of" if name == "retrieval" else "each token's most frequent successor in"
-        once = "" if datastore.file_of(base.name).exists() else f"; it writes first, once, for {datastore.SECONDS:.0f} s at most"
+        once = "" if datastore.is_written(base.name) else f"; it writes first, once, for {datastore.SECONDS:.0f} s at most"
         return Candidate(name, "free", "ready", "", None, size, f"{what} text that the target wrote{once}")
     if kind == "early-exit":
         fine = detail.isdecimal() and 1 <= int(detail) < base.layers

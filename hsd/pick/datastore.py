@@ -52,10 +52,14 @@ def file_of(target: str) -> Path:
     return settings.cache_dir() / f"datastore-{key[:16]}.safetensors"
 
 
+def is_written(target: str) -> bool:
+    """Whether the text of `target` lies here; not where the cache folder may not even be looked into."""
+    return os.path.exists(file_of(target))  # a Path's own method raises there
+
+
 def digest(target: str) -> str:
     """Changes with the text of `target`, which another minute of writing would make another."""
-    file = file_of(target)
-    return hashlib.sha256(file.read_bytes()).hexdigest()[:16] if file.exists() else "unwritten"
+    return hashlib.sha256(file_of(target).read_bytes()).hexdigest()[:16] if is_written(target) else "unwritten"
 
 
 def successors(models: ModelSet, report: Report, should_stop: ShouldStop) -> Successors:
@@ -65,7 +69,7 @@ def successors(models: ModelSet, report: Report, should_stop: ShouldStop) -> Suc
     kept text is damaged) or `Cancelled`.
     """
     file = file_of(models.target)
-    if not file.exists():
+    if not is_written(models.target):
         _prepare(file.parent)
         texts = write(models, report, should_stop, seconds=SECONDS, tokens=TOKENS)
         if not texts:

@@ -13,6 +13,7 @@ from hsd.generate.engine import generate
 from hsd.generate.events import EndEvent
 from hsd.models.retrieval import Retrieval, Successors
 from hsd.pick import datastore, embedded
+from hsd.pick.candidates import list_candidates
 from hsd.pick.registry import Registry
 from hsd.records import GREEDY, Hierarchy, Level, Sampling
 
@@ -201,6 +202,14 @@ BROKEN = {
     "unknown": columns([5, 6, 64], [3]),
     "huge": columns([5, 6, 2**40], [3]),
 }
+
+
+def test_drafts_are_listed_without_a_cache_folder_that_can_be_looked_into(make_model, monkeypatch, tmp_path):
+    monkeypatch.setenv("HSD_HOME", str(tmp_path / ("x" * 300)))  # fails as a locked folder does, for root too
+    target = make_model("target")
+    assert {"retrieval", "bigram"} <= {draft.name for draft in list_candidates(target, **FLOAT32) if "writes first" in draft.description}
+    with Registry().lease(target, ["retrieval"], **FLOAT32) as models:
+        assert "HSD_HOME" in models.notices[0]
 
 
 @pytest.mark.parametrize("content", BROKEN.values(), ids=BROKEN)
