@@ -54,8 +54,9 @@ class Successors:
 
 
 class Retrieval:
-    """Proposes token after token: `retrieval` what followed the same n-gram in the text so far, else in the datastore; `bigram` the
-    datastore's most frequent successor of the last token. A proposal ends where the next token would hardly be accepted."""
+    """Proposes token after token: `retrieval` what followed the longest n-gram that the text so far or the datastore holds, of equal
+    ones the text's, and of single tokens last; `bigram` the datastore's most frequent successor of the last token. A proposal ends
+    where the next token would hardly be accepted."""
 
     def __init__(self, name: str, successors: Successors) -> None:
         self.name = name
