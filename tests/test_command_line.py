@@ -17,6 +17,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from hsd.__main__ import VERBS, main
 from hsd.measure import run as measure_run
 from hsd.measure.run import Effort
+from hsd.pick import registry
 
 ROOT = Path(__file__).resolve().parents[1]
 LETTERS = string.ascii_lowercase + string.ascii_uppercase + string.digits + ". "
@@ -252,6 +253,18 @@ def test_a_mistake_ends_with_status_2_and_one_sentence(hsd, measured, words, nam
     assert len(lines) == 1 and named in lines[0] and "Traceback" not in err
     assert lines[0].strip().endswith((".", ")"))
     assert not (measured / "x.json").exists()
+
+
+def test_mistakes_that_are_seen_in_the_words_are_told_before_anything_is_loaded(hsd, measured, monkeypatch):
+    monkeypatch.setattr(registry.Registry, "lease", lambda *given, **settings: pytest.fail("it loaded models first"))
+    target = ("--target", measured / "target")
+    for words, named in (
+        (("generate", *target, "--prompt", "  "), "The prompt is empty"),
+        (("generate", *target, "--prompt", "abc", "--max-new-tokens", "0"), "--max-new-tokens is 0"),
+        (("compare", "--plan", measured / "p.json", "--methods", "hierarchy,fastest"), "“fastest” is no method"),
+    ):
+        status, out, err = hsd(*words)
+        assert status == 2 and out == "" and named in err
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,10 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     for name in ("count", "hierarchies", "repeats", "max_new_tokens"):
         if getattr(args, name) is not None and getattr(args, name) < 1:
             raise BadInput(f"--{name.replace('_', '-')} is {getattr(args, name)}; give at least 1.")
+    methods = [name.strip() for name in args.methods.split(",")] if args.methods else None
+    for name in methods or ():
+        if name not in METHODS:
+            raise BadInput(f"“{name}” is no method; known are {', '.join(METHODS)}.")
     count = args.count or (4 if args.sweep else 8)
     plan = Plan.from_json(read_json(args.plan, "python -m hsd plan --out"))
     prompts = load_named(args.prompts) if args.prompts else load_default()
@@ -76,7 +80,6 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
                 report=report_to_stderr,
             )
         else:
-            methods = [name.strip() for name in args.methods.split(",")] if args.methods else None
             result = compare(
                 models,
                 plan,

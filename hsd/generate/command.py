@@ -61,6 +61,10 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     sampling = replace(plan.sampling if plan else GREEDY, **given)
     dtype = plan.environment.dtype if plan and args.dtype == "auto" else args.dtype
     prompt = _prompt(args)
+    if not prompt.strip():  # known before anything is loaded
+        raise BadInput("The prompt is empty; type some text.")
+    if args.max_new_tokens < 1:
+        raise BadInput(f"--max-new-tokens is {args.max_new_tokens}; give at least 1.")
     drafts = [level.model for level in hierarchy.drafts]
     with REGISTRY.lease(hierarchy.target, drafts, device=args.device, dtype=dtype, report=report_to_stderr) as models:
         if models.notices:
