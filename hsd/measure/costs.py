@@ -78,9 +78,10 @@ def measure_costs(
                 return _costs(networks, samples, context_tokens, sweeps)
             row = 1 if name == target else _ROW
             passes = [_time_pass(models[name], caches[name, context], token_ids, context, width, transforms) for _ in range(row)]
-            samples.setdefault((name, context, width), []).append(sum(passes) / row)
+            seconds = sum(passes) / row
+            samples.setdefault((name, context, width), []).append(seconds)
             if context == context_tokens:
-                sweep[name][width] = sum(passes) / row
+                sweep[name][width] = seconds
         for name, model in networks.items():
             if not isinstance(model, Network):
                 calls = _time_calls(model, token_ids)

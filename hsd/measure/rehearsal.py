@@ -51,7 +51,7 @@ class Rehearsal:
     max_new_tokens: int
     should_stop: ShouldStop
     samples: list[_Sample] = field(default_factory=list)
-    sweep: int = -1
+    sweep: int = -1  # of the timed passes, the latest
     loops: list[tuple[int, int, float]] = field(default_factory=list)  # of a target round: tokens, draft rounds, seconds outside
     _alone: Iterator[None] = field(init=False)
     _drafts: Iterator[Iterator[None]] = field(init=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import threading
 import time
@@ -171,7 +172,10 @@ class Registry:
         assert base.loaded is not None
         place = (str(device), str(dtype))
         if is_derived(name):
-            return self._take((name, target, *place), taken, lambda: self._derive(name, target, base, device, dtype, report, should_stop))
+            if name in RETRIEVERS:
+                alone = functools.partial(lend, target, base.loaded, {target: base.network}, device, dtype)
+                return self._take((name, target, *place), taken, lambda: self._look_up(name, base, alone(), report, should_stop))
+            return self._take((name, target, *place), taken, lambda: self._derive(name, base, report))
         source = find_source(name)
         if source.kind == "embedded":  # its tokenizer comes with its weights; a hub model's comes alone
             prepare(source, report, should_stop)
@@ -209,22 +213,15 @@ class Registry:
         with _as_sentence(name):
             return _Entry(build_network(name, loaded.module), loaded, size)
 
-    def _derive(
-        self,
-        name: str,
-        target: str,
-        base: _Entry,
-        device: torch.device,
-        dtype: torch.dtype,
-        report: Report,
-        should_stop: ShouldStop,
-    ) -> _Entry:
+    def _look_up(self, name: str, base: _Entry, alone: ModelSet, report: Report, should_stop: ShouldStop) -> _Entry:
+        """A draft that looks in text which the target, `alone`, wrote or writes now."""
+        assert base.loaded is not None
+        with _as_sentence(name):
+            refuse_derived(name, base.loaded.module)
+            return _Entry(Retrieval(name, datastore.successors(alone, report, should_stop)), None)
+
+    def _derive(self, name: str, base: _Entry, report: Report) -> _Entry:
         assert base.loaded is not None and base.size is not None and isinstance(base.network, Network)
-        if name in RETRIEVERS:
-            with _as_sentence(name):
-                refuse_derived(name, base.loaded.module)
-                alone = lend(target, base.loaded, {target: base.network}, device, dtype)
-                return _Entry(Retrieval(name, datastore.successors(alone, report, should_stop)), None)
         report(Progress("prepare draft", 0, 1, message=name))
         self._make_room(name, derived_bytes(name, base.size), base.network.device)
         with _as_sentence(name):
