@@ -123,6 +123,17 @@ def test_what_if_replans_within_200_ms(visit):
     page.page.wait_for_function("() => !document.querySelector('#what-if-answer table')")
 
 
+def test_what_if_keeps_to_the_memory_limit(visit):
+    page = visit()
+    page.tab("plan")
+    page.fill("#memory-limit input", "0.000001")
+    page.page.click("#what-if-box button.label-wrap")
+    page.page.locator("#what-if input[type=range]").last.evaluate(
+        "one => { one.value = 0.5; one.dispatchEvent(new Event('input', { bubbles: true })); }"
+    )
+    assert "more than the limit of 1 kB" in page.page.inner_text("#what-if-answer [role=alert]")
+
+
 def test_what_would_change_the_plan_and_one_more_draft(visit):
     page = visit()
     page.tab("plan")

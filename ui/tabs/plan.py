@@ -30,7 +30,7 @@ def create_plan(page: Page) -> None:
         with gr.Row(elem_classes="actions"):
             depth = gr.Number(MAX_DEPTH, label=text.MAX_DEPTH, min_width=120, elem_id="max-depth")
             threshold = gr.Number(MAX_THRESHOLD, label=text.MAX_THRESHOLD, min_width=120)
-            memory = gr.Number(0, label=text.MEMORY_LIMIT, min_width=120)
+            memory = gr.Number(0, label=text.MEMORY_LIMIT, min_width=120, elem_id="memory-limit")
         facts = nodes(elem_id="plan-facts")
         with gr.Row():
             with gr.Column(min_width=340):
@@ -106,7 +106,7 @@ def create_plan(page: Page) -> None:
             return {page.status: failure(explain(error))}
 
     @sends
-    def explore(ids: Ids, value: Any, depth: Any, threshold: Any) -> Updates:
+    def explore(ids: Ids, value: Any, depth: Any, threshold: Any, memory: Any) -> Updates:
         try:
             measurement, plan = page.measurement(ids), page.plan(ids)
             if plan is None and page.sample and measurement is None:
@@ -114,7 +114,7 @@ def create_plan(page: Page) -> None:
             value = decoded(value)
             if not plan or not measurement or not isinstance(value, dict) or not isinstance(value.get("values"), dict):
                 return {answer: None}
-            limits = read_limits(depth, threshold, 0)
+            limits = read_limits(depth, threshold, memory)
             return {answer: what_if_answer(plan, what_if(measurement, plan, value["values"], limits))}
         except Exception as error:
             return {answer: el("p", explain(error).message, cls="bad", role="alert")}
@@ -129,7 +129,7 @@ def create_plan(page: Page) -> None:
             make, [page.ids, depth, threshold, memory], [page.ids, page.hero, page.status, *everything], **quiet
         )
     )
-    knobs.change(explore, [page.ids, knobs, depth, threshold], [answer], trigger_mode="always_last", queue=False, **quiet)
+    knobs.change(explore, [page.ids, knobs, depth, threshold, memory], [answer], trigger_mode="always_last", queue=False, **quiet)
     reset.click(again, [page.ids], [knobs, answer], **quiet)
 
 
