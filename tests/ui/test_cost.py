@@ -57,6 +57,23 @@ def test_streaming_takes_little_of_the_browser(counted, served):
     counted.finish("done")
 
 
+@pytest.mark.parametrize(("host", "few", "many"), [("127.0.0.1", 0.5, 3.0), ("elsewhere.localhost", 3.1, 5.5)])
+def test_a_page_on_another_machine_is_told_more_often(browser, served, host, few, many):
+    context = browser.new_context()
+    page = Visit(context.new_page(), served.url.replace("127.0.0.1", host))
+    page.generate("long", 1200)
+    page.streaming()
+    page.page.wait_for_timeout(500)
+    asked = []
+    page.page.on("request", lambda request: asked.append(request.url))
+    page.page.wait_for_timeout(3000)
+    assert served.engine.running, "counted while the run went on"
+    assert few < sum("component_server" in url for url in asked) / 3 < many, asked
+    page.page.click("#stop")
+    page.finish("done")
+    context.close()
+
+
 def test_an_idle_server_sleeps(served):
     before = time.process_time()
     time.sleep(1.0)
