@@ -316,7 +316,7 @@ def piped(work):
     return started
 
 
-@pytest.mark.parametrize("words", map(" ".join, PIPED))
+@pytest.mark.parametrize("words", [" ".join(words) for words in PIPED])
 def test_a_closed_pipe_ends_quietly(piped, words):
     """`| head` closes its end: no traceback, whoever reads first."""
     process = piped[words]
