@@ -41,11 +41,13 @@ def choose_single(plan: Plan, tool: str, supported: Callable[[str], bool]) -> Si
         return SingleDraft(None, 0, tuple(notes))
     (draft,) = chosen.hierarchy.drafts
     assert draft.threshold is not None
-    if len(plan.hierarchy.drafts) > 1:
-        notes.append(f"{tool} takes one draft and no hierarchy; this is {_rank(chosen, plan, tool)}: {chosen.hierarchy.drafts_label()},")
-        notes.append(f"predicted {milliseconds(chosen.predicted_s_per_token.best)} ms a token.")
-    elif chosen.hierarchy != plan.hierarchy:
-        notes.append(f"{tool} does not have the planned draft; this is {_rank(chosen, plan, tool)}: {chosen.hierarchy.drafts_label()}.")
+    predicted, alone = chosen.predicted_s_per_token.best, plan.autoregressive_s_per_token
+    if chosen.hierarchy != plan.hierarchy:
+        lacks = f"{tool} takes one draft and no hierarchy" if len(plan.hierarchy.drafts) > 1 else f"{tool} does not have the planned draft"
+        notes.append(f"{lacks}; {_rank(chosen, plan, tool)} is {chosen.hierarchy.drafts_label()},")
+        notes.append(f"predicted {milliseconds(predicted)} ms a token, {alone / predicted:.2f} times as fast as the target alone.")
+    if predicted >= alone:
+        return SingleDraft(None, 0, (*notes, f"That gains nothing over {milliseconds(alone)} ms of the target alone, which this runs."))
     return SingleDraft(draft.model, draft.threshold, tuple(notes))
 
 

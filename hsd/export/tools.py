@@ -92,6 +92,8 @@ def sglang_snippet(plan: Plan) -> str:
     command = [f"python -m sglang.launch_server --model-path {shlex.quote(public_name(plan.hierarchy.target))}", f"--dtype {_dtype(plan)}"]
     command.append("--sampling-defaults openai")  # likewise
     notes = [*single.notes, *embedded_note(_names(plan, single)), *_without_ngram_block(plan.sampling, "SGLang")]
+    if not plan.sampling.greedy:
+        notes.append(f"The request carries no seed (the plan's is {plan.sampling.seed}): SGLang draws other texts each time.")
     if single.model == LOOKUP:
         command += ["--speculative-algorithm NGRAM", f"--speculative-num-draft-tokens {single.threshold + 1}"]
         notes.append("SGLang's n-gram drafts need CUDA.")

@@ -53,6 +53,12 @@ def test_a_tool_without_any_of_the_drafts_runs_the_target_alone_and_says_so(make
     assert "none of the plan's single drafts" in text and "speculative" not in text.split("vllm serve")[1]
 
 
+def test_a_draft_that_is_slower_than_the_target_alone_is_not_recommended(make_plan):
+    text = export("transformers", make_plan((10, ("retrieval", 3), ("quantized:int4", 8)), (42, ("early-exit:4", 1))))
+    assert "early-exit:4@1" in text and "0.71 times as fast" in text and "gains nothing over 30" in text
+    assert "assistant" not in text
+
+
 @pytest.mark.parametrize("layers", ["x", "", "-1", "0", "²", "9" * 5000])
 def test_an_early_exit_without_a_number_of_layers_is_no_draft(make_plan, layers):
     text = export("transformers", make_plan((10, (f"early-exit:{layers}", 2))))
