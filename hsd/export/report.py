@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from hsd.compare.record import Comparison, MethodResult
 from hsd.export.numbers import milliseconds
 from hsd.measure.record import FEWEST_PROMPTS, Acceptance, Measurement
+from hsd.measure.steadiness import unsteady
 from hsd.plan.record import Alternative, Plan
-from hsd.records import Environment, Estimate
+from hsd.records import Environment, Estimate, Sampling
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ def _answer(plan: Plan, comparison: Comparison | None) -> str:
             parts.append(f"measured {speedup:.2f} times ({spread})")
         verdict = {True: "yes", False: "no", None: "not compared"}[comparison.identical]
         parts.append(f"output identical to the target: {verdict}")
-    parts.append(f"{plan.environment.label()}, {plan.sampling.label()}")
+    parts.append(f"{plan.environment.label()}, {_settings(plan.sampling)}")
     return " · ".join(parts)
 
 
@@ -147,9 +148,10 @@ def _measurement_section(measurement: Measurement) -> Section:
     return Section(
         "Measurement",
         (
-            f"Measured on {measurement.environment.label()}, {measurement.environment.time}, {measurement.sampling.label()}, "
+            f"Measured on {measurement.environment.label()}, {measurement.environment.time}, {_settings(measurement.sampling)}, "
             f"{measurement.context_tokens} tokens of context, prompts “{measurement.prompts.name}”{counted}. "
             f"Acceptance intervals resample the prompts; fewer than {FEWEST_PROMPTS} give none.",
+            *((told,) if (told := unsteady(measurement)) else ()),
         ),
         (
             Table(
@@ -192,7 +194,7 @@ def _comparison_section(comparison: Comparison, plan: Plan) -> Section:
     )
     differences = tuple(divergence.sentence() for divergence in comparison.divergences)
     text = (
-        f"Measured on {comparison.environment.label()}, {comparison.environment.time}, {comparison.sampling.label()}: "
+        f"Measured on {comparison.environment.label()}, {comparison.environment.time}, {_settings(comparison.sampling)}: "
         f"{comparison.prompts} prompts, at most {comparison.max_new_tokens} new tokens, {comparison.repeats} repeats, prefill excluded."
     )
     others = tuple(
@@ -214,9 +216,14 @@ def _environment_section(environment: Environment) -> Section:
         ("torch", environment.torch),
         ("transformers", environment.transformers),
         ("Python", environment.python),
+        ("kernels", environment.kernels),
         ("time", environment.time),
     )
     return Section("Environment", (), (Table("Where the plan's figures were made", ("", ""), rows),))
+
+
+def _settings(sampling: Sampling) -> str:
+    return sampling.label() + ("" if sampling.greedy else f", seed {sampling.seed}")
 
 
 def _acceptance_interval(rate: Acceptance) -> str:
@@ -225,9 +232,10 @@ def _acceptance_interval(rate: Acceptance) -> str:
 
 def _times(method: MethodResult, comparison: Comparison) -> str:
     speedup, times = comparison.speedup(method.name), method.times_target
-    spread = f" ({times.low:.2f} to {times.high:.2f})" if times else ""
+    spread = f" ({times.low:.2f} to {times.high:.2f})" if times and times.samples > 1 else ""
     return "" if speedup is None else f"{speedup:.2f}{spread}"
 
 
 def _rate(estimate: Estimate) -> str:
-    return f"{estimate.median:.1f} ({estimate.low:.1f} to {estimate.high:.1f})"
+    spread = f" ({estimate.low:.1f} to {estimate.high:.1f})" if estimate.samples > 1 else ""
+    return f"{estimate.median:.1f}{spread}"

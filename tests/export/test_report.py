@@ -16,7 +16,7 @@ from hsd.export.html import write_html
 from hsd.export.markdown import literal, write_markdown
 from hsd.export.numbers import digits
 from hsd.export.report import Bars, build_report
-from hsd.records import Estimate
+from hsd.records import Estimate, Sampling
 
 HOSTILE = "<img src=x onerror=alert(1)>|`${x}`{{y}}\"'&amp;\n# heading [a](javascript:b)"
 
@@ -58,6 +58,19 @@ def test_the_report_names_prediction_measurement_device_and_verdict(plan, measur
         "outside of rounds",
     ):
         assert part in text, part
+
+
+def test_the_report_names_kernels_seed_and_unsteady_costs(make_plan, measurement, comparison):
+    plan = make_plan((10, ("quantized:int4", 4)), sampling=Sampling(temperature=0.8, seed=42))
+    text = export("report", plan, measurement=measurement, comparison=comparison, markdown=True)
+    assert "temperature 0.8, seed 42" in text.replace("\\", "") and "| kernels | torch |" in text
+    assert "predictions can be as far off" in text, "the costs of this measurement are known to 10 % only"
+
+
+def test_one_run_has_no_spread(plan, comparison):
+    once = replace(comparison.methods[0], tokens_per_s=Estimate(90.0, 90.0, 90.0, 1))
+    text = export("report", plan, comparison=replace(comparison, methods=(once,)), markdown=True)
+    assert "| 90.0 |" in text and "90.0 to 90.0" not in text
 
 
 def test_counts_and_ranges_are_named_as_what_they_are(plan, measurement, comparison):
