@@ -51,8 +51,13 @@ def compare(
     With sampling every repeat draws new texts, with the same seed for all methods. A warm-up of one short run a method
     is not counted; caches are never reused across runs. Tokens per second are committed tokens over wall seconds of
     decoding, the prompt's own pass excluded, for all methods alike. When stopped
-    after a complete repeat, what is complete is returned; before that, `Cancelled` is raised.
+    after a complete repeat, what is complete is returned; before that, `Cancelled` is raised. `BadInput` when a method wrote nothing
+    that could be timed.
     """
+    if max_new_tokens < 2:
+        raise BadInput(
+            f"With {max_new_tokens} new token nothing can be timed: transformers gives it with the prompt's own pass; give 2 at least."
+        )
     hierarchies = _hierarchies(plan)
     chosen = _choose_methods(methods, models, hierarchies)
     encoded = [(prompt, encode_prompt(models.tokenizer, prompt.prompt)) for prompt in prompts]
@@ -79,7 +84,9 @@ def compare(
         if should_stop():
             break
         for name, (tokens, seconds) in spent.items():
-            tallies[name].rates.append(tokens / seconds if seconds else 0.0)
+            if not tokens or not seconds:
+                raise BadInput(f"Every text of {name} ended with its first token, so that nothing was timed; take other prompts.")
+            tallies[name].rates.append(tokens / seconds)
         complete += 1
     if not complete:
         raise Cancelled("Stopped before every method had run once; there is nothing to compare yet.")
@@ -195,9 +202,9 @@ def _assemble(
     )
 
 
-def _times(rates: Sequence[float], alone: Sequence[float]) -> Estimate | None:
-    """Ratios of the repeats; None when the target wrote nothing that could be timed."""
-    return median_estimate([rate / other for rate, other in zip(rates, alone, strict=True)]) if all(alone) else None
+def _times(rates: Sequence[float], alone: Sequence[float]) -> Estimate:
+    """Ratios of the repeats."""
+    return median_estimate([rate / other for rate, other in zip(rates, alone, strict=True)])
 
 
 def _predictions(plan: Plan) -> dict[str, Prediction]:

@@ -134,8 +134,12 @@ def test_times_the_target_are_those_of_the_repeats(models, plan, prompts, monkey
     assert old.speedup("hierarchy") == pytest.approx(1.2 / 0.4) and old.speedup("nobody") is None
 
 
-def test_a_target_that_could_not_be_timed_gives_no_times():
-    assert run._times([1.0, 2.0], [0.0, 1.0]) is None
+def test_what_cannot_be_timed_gives_no_figure(models, plan, prompts, monkeypatch):
+    with pytest.raises(BadInput, match="give 2 at least"):
+        compare(models, plan, prompts, max_new_tokens=1, methods=OWN)
+    monkeypatch.setattr(run, "_run", lambda name, *_: run._Outcome((1,), int(name == "target"), 0.1, 1, 0.1))  # ends at its first token
+    with pytest.raises(BadInput, match="Every text of hierarchy ended with its first token"):
+        compare(models, plan, prompts, methods=("hierarchy",))
 
 
 def test_each_run_begins_with_fresh_caches(models, plan, prompts, monkeypatch):
