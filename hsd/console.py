@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -34,6 +35,17 @@ def read_json(path: Path, made_by: str) -> Any:
         raise BadInput(f"{path} is not JSON ({error}); give the file that `{made_by}` wrote.") from error
 
 
+def check_writable(path: Path, option: str) -> None:
+    """Raise `BadInput` that names `option` when no file can be written at `path`; ask before the work whose result goes there."""
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=path.parent).close()
+    except OSError as error:
+        raise BadInput(f"{path} cannot be written ({error.strerror}); choose another {option}.") from error
+
+
 def write_text(path: Path, content: str) -> None:
     """Write a whole file or nothing: a killed process leaves the old one as it was. Of several processes the first writes."""
     if ranks.index():
@@ -44,7 +56,7 @@ def write_text(path: Path, content: str) -> None:
             part.write(content)
         os.replace(part.name, path)
     except OSError as error:
-        raise BadInput(f"{path} cannot be written ({error.strerror}); choose another --out.") from error
+        raise BadInput(f"{path} cannot be written ({error.strerror}); choose another path.") from error
 
 
 def write_json(path: Path, data: Any) -> None:

@@ -11,6 +11,8 @@ from typing import Any
 from hsd.errors import BadInput
 
 SCHEMA = 1
+LEAST_TEMPERATURE = 1e-6  # logits divided by less may no longer be numbers
+_TEMPERATURES = f"0 (greedy) or a number from {LEAST_TEMPERATURE:g} to 10"
 
 ShouldStop = Callable[[], bool]
 
@@ -29,7 +31,7 @@ class Sampling:
 
     def __post_init__(self) -> None:
         checks = {
-            "temperature": (0 <= self.temperature <= 10, "a number from 0 (greedy) to 10"),
+            "temperature": (self.temperature == 0 or LEAST_TEMPERATURE <= self.temperature <= 10, _TEMPERATURES),
             "top_k": (self.top_k >= 0 and self.top_k == int(self.top_k), "0 (off) or a whole number"),
             "top_p": (0 < self.top_p <= 1, "above 0 and at most 1 (off)"),
             "min_p": (0 <= self.min_p < 1, "from 0 (off) to below 1"),
@@ -181,6 +183,11 @@ class Progress:
 
 
 Report = Callable[[Progress], None]
+
+
+def is_text(words: str) -> bool:
+    """Whether `words` can be written as UTF-8: bytes of a command line or escapes of a file that are no characters cannot."""
+    return not any("\ud800" <= character <= "\udfff" for character in words)
 
 
 def read_fields(record: type, data: Any, where: str) -> Any:

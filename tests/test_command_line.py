@@ -217,6 +217,9 @@ MISTAKES = [
     (["generate", "--target", "{work}/target", "--prompt", "long" * 50], "context"),
     (["generate", "--target", "{work}/target", "--prompt", "a", "--temperature", "-1"], "temperature is -1"),
     (["generate", "--target", "{work}/target", "--prompt", "a", "--temperature", "warm"], "warm"),
+    (["generate", "--target", "{work}/target", "--prompt", "a", "--temperature", "1e-40"], "temperature is 1e-40"),
+    (["generate", "--target", "{work}/target", "--prompt-file", "{work}/target/model.safetensors"], "is not UTF-8 text"),
+    (["generate", "--target", "{work}/target", "--hierarchy", "early-exit:9@3", "--prompt", "a"], "Nothing was generated"),
     (["generate", "--target", "{work}/target", "--prompt", "a", "--top-p", "2"], "top_p is 2"),
     (["generate", "--target", "{work}/target", "--prompt", "a", "--max-new-tokens", "0"], "at least 1"),
     (["generate", "--target", "{work}/target", "--prompt", "a", "--dtype", "float7"], "float7"),
@@ -228,7 +231,9 @@ MISTAKES = [
     (["plan", "{work}/none.json", "--out", "{work}/x.json"], "cannot be read"),
     (["plan", "{work}/p.json", "--out", "{work}/x.json"], "not a measurement file"),
     (["plan", "{work}/m.json", "--out", "{work}/x.json", "--max-threshold", "0"], "threshold is 0"),
-    (["plan", "{work}/m.json"], "--out"),
+    (["plan", "{work}/m.json"], "Say with --out P"),
+    (["plan", "--out", "{work}/x.json"], "Give a measurement file"),
+    (["plan", "{work}/m.json", "--growth"], "--growth"),
     (["measure", "--target", "{work}/target", "--out", "{work}/x.json", "--prompts", "{work}/no.txt"], "no.txt"),
     (["measure", "--target", "{work}/none", "--out", "{work}/x.json"], "none"),
     (["compare", "--plan", "{work}/p.json", "--methods", "vllm"], "vllm"),
@@ -261,6 +266,15 @@ def test_mistakes_that_are_seen_in_the_words_are_told_before_anything_is_loaded(
     for words, named in (
         (("generate", *target, "--prompt", "  "), "The prompt is empty"),
         (("generate", *target, "--prompt", "abc", "--max-new-tokens", "0"), "--max-new-tokens is 0"),
+        (("generate", *target, "--prompt", "\udcff x"), "no characters"),
+        (("generate", *target, "--prompt", "abc", "--system", "\udcff"), "no characters"),
+        (("generate", *target, "--prompt", "abc", "--raw", "--system", "be brief"), "takes no system prompt"),
+        (("generate", *target, "--prompt", "abc", "--stop", ""), "An empty --stop"),
+        (("generate", *target, "--prompt", "abc", "--hierarchy", "quantized:int8@3,retrieval@2"), "retrieval cannot verify"),
+        (("generate", *target, "--prompt", "abc", "--trace", measured / "prompts.txt" / "t.json"), "choose another --trace"),
+        (("generate", *target, "--prompt", "abc", "--trace", measured), "choose another --trace"),
+        (("measure", *target, "--out", measured / "prompts.txt" / "m.json"), "choose another --out"),
+        (("compare", "--plan", measured / "p.json", "--out", measured / "prompts.txt"), "choose another --out"),
         (("compare", "--plan", measured / "p.json", "--methods", "hierarchy,fastest"), "“fastest” is no method"),
     ):
         status, out, err = hsd(*words)
@@ -280,6 +294,17 @@ def test_a_damaged_plan_file_is_refused_by_every_verb_that_reads_one(hsd, measur
     ):
         status, out, err = hsd(*words)
         assert status == 2 and out == "" and err.count("\n") == 1 and "plan" in err
+
+
+def test_a_prompt_file_means_its_text_without_the_mark_of_its_encoding(ok, measured):
+    (measured / "plain.txt").write_text("abc", encoding="utf-8")
+    (measured / "marked.txt").write_text("abc", encoding="utf-8-sig")
+    words = ("--target", measured / "target", "--max-new-tokens", 4, "--trace", measured / "t.json", "--prompt-file")
+    tokens = []
+    for name in ("plain.txt", "marked.txt"):
+        ok("generate", *words, measured / name)
+        tokens.append(json.loads((measured / "t.json").read_text())["prompt_tokens"])
+    assert tokens[0] == tokens[1]
 
 
 def test_a_draft_that_was_left_out_is_an_error_and_not_a_slower_run(hsd, measured):

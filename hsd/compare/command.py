@@ -12,7 +12,7 @@ from hsd.compare.paper import reproduce
 from hsd.compare.record import Divergence
 from hsd.compare.run import METHODS, compare
 from hsd.compare.sweep import sweep
-from hsd.console import read_json, report_to_stderr, write_json
+from hsd.console import check_writable, read_json, report_to_stderr, write_json
 from hsd.errors import BadInput
 from hsd.measure.hub_prompts import PRESETS, load_named
 from hsd.measure.prompts import load_default
@@ -49,10 +49,12 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     for name in ("count", "hierarchies", "repeats", "max_new_tokens"):
         if getattr(args, name) is not None and getattr(args, name) < 1:
             raise BadInput(f"--{name.replace('_', '-')} is {getattr(args, name)}; give at least 1.")
-    methods = [name.strip() for name in args.methods.split(",")] if args.methods else None
+    methods = [name.strip() for name in args.methods.split(",") if name.strip()] if args.methods else None
     for name in methods or ():
         if name not in METHODS:
             raise BadInput(f"“{name}” is no method; known are {', '.join(METHODS)}.")
+    if args.out:
+        check_writable(args.out / "comparison.json", "--out")
     count = args.count or (4 if args.sweep else 8)
     plan = Plan.from_json(read_json(args.plan, "python -m hsd plan --out"))
     prompts = load_named(args.prompts) if args.prompts else load_default()
@@ -60,7 +62,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     drafts = plan.candidates[:-1] if args.sweep else _drafts(plan)
     with REGISTRY.lease(plan.hierarchy.target, drafts, device=args.device, dtype=dtype, report=report_to_stderr) as models:
         if models.notices:
-            raise BadInput(" ".join(models.notices))
+            raise BadInput(f"Nothing was compared, as not every draft of the plan is there. {' '.join(models.notices)}")
         if not (args.lossless or args.sweep) and (note := plan.elsewhere(models.environment)):
             print(note, file=sys.stderr)
         if args.lossless:
@@ -126,7 +128,7 @@ def _describe_comparison(result: dict[str, Any], where: str) -> str:
         predicted = "" if method["predicted_tokens_per_s"] is None else f"{method['predicted_tokens_per_s']:.1f}"
         per_pass = "" if method["tokens_per_target_pass"] is None else f"{method['tokens_per_target_pass']:.2f}"
         loop = "" if method["outside_forward_share"] is None else f"{method['outside_forward_share']:.1%}"
-        spread = f"{rate['low']:.1f} to {rate['high']:.1f}"
+        spread = f"{rate['low']:.1f} to {rate['high']:.1f}" if rate["samples"] > 1 else ""
         same = {True: "yes", False: "no", None: "sampled"}[method["identical"]]
         times, times_spread = _times(method, base)
         figures = f"{rate['median']:>10.1f}  {spread:<16}{times:>9}  {times_spread:<14}{predicted:>11}{per_pass:>10}{loop:>7}"
@@ -142,7 +144,7 @@ def _describe_comparison(result: dict[str, Any], where: str) -> str:
 def _times(method: dict[str, Any], base: float) -> tuple[str, str]:
     """How many times as fast as the target alone, and the spread of that over the repeats."""
     if times := method["times_target"]:
-        return f"{times['median']:.2f}", f"{times['low']:.2f} to {times['high']:.2f}"
+        return f"{times['median']:.2f}", (f"{times['low']:.2f} to {times['high']:.2f}" if times["samples"] > 1 else "")
     return (f"{method['tokens_per_s']['median'] / base:.2f}" if base else ""), ""
 
 

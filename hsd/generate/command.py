@@ -7,13 +7,14 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
-from hsd.console import read_json, report_to_stderr, write_json
+from hsd.console import check_writable, read_json, report_to_stderr, write_json
 from hsd.errors import BadInput
 from hsd.generate.collect import collect
 from hsd.generate.engine import generate
-from hsd.generate.prompt import encode_prompt
+from hsd.generate.prompt import check_prompt, encode_prompt
 from hsd.generate.rule import RULES
 from hsd.generate.trace import trace_json
+from hsd.models.build import PROPOSERS
 from hsd.pick.registry import REGISTRY
 from hsd.plan.record import Plan
 from hsd.records import GREEDY, Hierarchy, Sampling
@@ -61,14 +62,11 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     sampling = replace(plan.sampling if plan else GREEDY, **given)
     dtype = plan.environment.dtype if plan and args.dtype == "auto" else args.dtype
     prompt = _prompt(args)
-    if not prompt.strip():  # known before anything is loaded
-        raise BadInput("The prompt is empty; type some text.")
-    if args.max_new_tokens < 1:
-        raise BadInput(f"--max-new-tokens is {args.max_new_tokens}; give at least 1.")
+    _check(args, prompt, hierarchy)
     drafts = [level.model for level in hierarchy.drafts]
     with REGISTRY.lease(hierarchy.target, drafts, device=args.device, dtype=dtype, report=report_to_stderr) as models:
         if models.notices:
-            raise BadInput(" ".join(models.notices))
+            raise BadInput(f"Nothing was generated, as the hierarchy is not complete. {' '.join(models.notices)}")
         prompt_ids = encode_prompt(models.tokenizer, prompt, raw=args.raw, system=args.system)
         events = generate(
             models,
@@ -111,6 +109,20 @@ def describe(result: dict[str, Any]) -> str:
     return "\n".join([result["text"], "", *notices, figures])
 
 
+def _check(args: argparse.Namespace, prompt: str, hierarchy: Hierarchy) -> None:
+    """Raise `BadInput` for what is known before anything is loaded."""
+    check_prompt([{"role": "user", "content": prompt}], raw=args.raw, system=args.system)
+    if args.max_new_tokens < 1:
+        raise BadInput(f"--max-new-tokens is {args.max_new_tokens}; give at least 1.")
+    if "" in args.stop:
+        raise BadInput("An empty --stop text would end every text at once; leave it out.")
+    for level in hierarchy.levels[1:]:
+        if level.model in PROPOSERS:
+            raise BadInput(f"{level.model} cannot verify other drafts; put it first, at the bottom of the hierarchy.")
+    if args.trace:
+        check_writable(args.trace, "--trace")
+
+
 def _plan(args: argparse.Namespace) -> Plan | None:
     if args.plan is None:
         return None
@@ -125,6 +137,8 @@ def _prompt(args: argparse.Namespace) -> str:
     if args.prompt is not None:
         return args.prompt
     try:
-        return args.prompt_file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"{args.prompt_file} cannot be read as a text file ({error}).") from error
+        return args.prompt_file.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise BadInput(f"{args.prompt_file} cannot be read ({error.strerror}); check the path.") from error
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{args.prompt_file} is not UTF-8 text; save it as such.") from error

@@ -13,6 +13,7 @@ from pathlib import Path, PurePath
 
 from hsd.errors import BadInput
 from hsd.measure.record import PromptSetInfo
+from hsd.records import is_text
 from hsd.settings import MAX_PROMPT_CHARACTERS
 
 MAX_FILE_BYTES = 20_000_000
@@ -130,6 +131,8 @@ def checked(rows: Iterable[tuple[str, str, str]], name: str) -> Iterator[Prompt]
             continue
         if "\0" in prompt:
             raise BadInput(f"{name}, {where}: the prompt holds a NUL character; this is not a text file.")
+        if not is_text(prompt):
+            raise BadInput(f"{name}, {where}: the prompt holds half of a surrogate pair, which is no character; write it as UTF-8 text.")
         if len(prompt) > MAX_PROMPT_CHARACTERS:
             raise BadInput(f"{name}, {where}: the prompt has {len(prompt):,} characters, at most {MAX_PROMPT_CHARACTERS:,} are allowed.")
         count += 1

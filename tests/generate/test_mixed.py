@@ -9,6 +9,7 @@ import torch
 from decoding_checks import decode, greedy_alone
 from tiny_models import model_set, perturbed, tiny_llama
 
+from hsd.errors import BadInput
 from hsd.generate.engine import generate_each
 from hsd.generate.events import EndEvent
 from hsd.generate.prompt import encode_prompt
@@ -105,6 +106,10 @@ def test_prompts_are_sequences_of_their_own(module):
 def test_a_prompt_is_text_or_a_history(module):
     models = model_set({"target": build_network("target", copy.deepcopy(module))})
     assert encode_prompt(models.tokenizer, "abc", raw=True) == [0, 1, 2]
+    with pytest.raises(BadInput, match="no chat template"):
+        encode_prompt(models.tokenizer, "abc", system="z")
+    with pytest.raises(BadInput, match="no characters"):
+        encode_prompt(models.tokenizer, "a\ud800")
     models.tokenizer.chat_template = (
         "{% for m in messages %}{{ m.role[0] }}{{ m.content }}{% endfor %}{% if add_generation_prompt %}a{% endif %}"
     )

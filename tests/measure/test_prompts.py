@@ -75,6 +75,7 @@ def test_a_file_is_read_from_its_path_and_named_without_its_folder(tmp_path):
         (b"x", "noending", None, "not a prompt file"),
         (b"{", "a.jsonl", None, "line 1: this is not JSON"),
         (b'{"prompt": "a"}\n{"text": "b"}', "a.jsonl", None, "line 2: there is no text field “prompt”; it has text"),
+        (rb'{"prompt": "\ud800 hi"}', "a.jsonl", None, "line 1: the prompt holds half of a surrogate pair"),
         (b'{"prompt": 5}', "a.jsonl", None, "no text field"),
         (b"[" * 100_000, "a.jsonl", None, "not JSON"),
         (b"a,b\n1,2\n", "a.csv", None, "choose one of a, b"),
