@@ -10,6 +10,7 @@ from typing import Any
 from hsd.console import read_json, write_json
 from hsd.errors import BadInput
 from hsd.measure.record import Measurement
+from hsd.measure.steadiness import unsteady
 from hsd.plan.growth import fitted_exponents, measure_growth
 from hsd.plan.planner import plan
 from hsd.plan.record import Plan
@@ -29,24 +30,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Plan, write the plan file, and return what it holds; or how the time of planning grows."""
     if args.growth:
+        if args.measurement is not None or args.out is not None:
+            raise BadInput("--growth times planning on made-up problems; it takes no measurement file and no --out.")
         points = measure_growth()
         return {"kind": "growth", "points": [asdict(point) for point in points], "exponents": fitted_exponents(points)}
-    if args.measurement is None or args.out is None:
-        raise BadInput("Give a measurement file and --out P for the plan; `python -m hsd measure --out F` makes the first.")
+    if args.measurement is None:
+        raise BadInput("Give a measurement file; `python -m hsd measure --out F` makes one.")
+    if args.out is None:
+        raise BadInput("Say with --out P where the plan file goes.")
     limit = None
     if args.memory_limit is not None:
         if not 0 < args.memory_limit < MOST_GB:
             raise BadInput(f"The memory limit is {args.memory_limit}; give a number of GB above 0 and below {MOST_GB:,}.")
         limit = int(args.memory_limit * 1e9)
+    measurement = Measurement.from_json(read_json(args.measurement, "python -m hsd measure --out"))
     found = plan(
-        Measurement.from_json(read_json(args.measurement, "python -m hsd measure --out")),
+        measurement,
         max_depth=args.max_depth,
         max_threshold=args.max_threshold,
         memory_limit_bytes=limit,
     )
     result = found.to_json()
     write_json(args.out, result)
-    return result
+    notice = unsteady(measurement)
+    return result | {"notices": [notice] if notice else []}
 
 
 def describe(result: dict[str, Any]) -> str:
@@ -61,6 +68,7 @@ def describe(result: dict[str, Any]) -> str:
         f"{found.predicted_speedup:.2f} times as fast as {found.hierarchy.target} alone ({_ms(found.autoregressive_s_per_token)}).",
         f"Measured on {found.environment.label()}, {found.sampling.label()}, {found.context_tokens} tokens of context. "
         f"Ranked by the {'recorded traces' if found.ranked_by == 'trace' else 'exact expression'}.",
+        *result["notices"],
         "",
         f"{'predicted':>12}{'exact':>12}{'paper':>12}   hierarchy",
     ]

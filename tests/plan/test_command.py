@@ -28,7 +28,7 @@ def measurement_file(tmp_path, measurement_with_pair, with_lookup):
 def test_plan_file_is_the_plan_of_the_measurement_file(measurement_file, tmp_path):
     result = run(arguments(measurement_file, "--out", tmp_path / "plan.json", "--max-depth", 2, "--max-threshold", 5))
     written = json.loads((tmp_path / "plan.json").read_text())
-    assert written == json.loads(json.dumps(result))
+    assert written | {"notices": []} == json.loads(json.dumps(result))
     measurement = Measurement.from_json(json.loads(measurement_file.read_text()))
     assert Plan.from_json(written) == plan(measurement, max_depth=2, max_threshold=5)
 
@@ -39,6 +39,15 @@ def test_description_names_plan_device_settings_and_alternatives(measurement_fil
     assert f"Plan: {Plan.from_json(result).hierarchy}" in text
     assert "typed numbers" in text and "greedy" in text and "exact expression" in text
     assert text.count("ms") > 6 and "m2" in text.splitlines()[-1]
+
+
+def test_costs_that_are_hardly_known_are_said_with_the_plan(measurement_file, tmp_path):
+    data = json.loads(measurement_file.read_text())
+    for cost in data["cost_s"][data["models"][-1]].values():
+        cost["low"], cost["high"] = 0.8 * cost["median"], 1.2 * cost["median"]
+    measurement_file.write_text(json.dumps(data))
+    result = run(arguments(measurement_file, "--out", tmp_path / "plan.json"))
+    assert "known to ±20 % only" in describe(result) and "notices" not in json.loads((tmp_path / "plan.json").read_text())
 
 
 def test_mistakes_are_named(measurement_file, tmp_path):
