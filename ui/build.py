@@ -13,8 +13,8 @@ from ui import palette, text
 from ui.actions import create_actions
 from ui.early import EarlyScript
 from ui.engine import Engine
-from ui.nodes import encoded, nodes, sends
-from ui.page import Ids, Page, Updates, done, status
+from ui.nodes import decoded, encoded, nodes, sends
+from ui.page import Ids, Page, Updates, done, notices, status
 from ui.sample import Sample
 from ui.sidebar import create_sidebar
 from ui.tabs.compare import create_compare
@@ -56,14 +56,19 @@ def build(engine: Engine, sample: Sample | None = None) -> gr.Blocks:
             _preset(component, value)
 
         @sends
-        def stop(request: gr.Request) -> Updates:
+        def stop(request: gr.Request, shown: Any) -> Updates:
             stopped = page.jobs.stop(request.session_hash)
             if stopped == "waiting":
                 return {page.status: done(text.STOPPED_BEFORE_START)} | page.busy(False)
-            return {page.status: status("running", text.STOPPING) if stopped else status("idle", text.NOTHING_TO_STOP)}
+            if stopped:
+                return {page.status: status("running", text.STOPPING)}
+            match decoded(shown):
+                case ["div", {"data-state": "done" | "error"}, *_]:  # the result of a run that has just ended stays readable
+                    return {page.notices: notices([text.NOTHING_TO_STOP])}
+            return {page.status: status("idle", text.NOTHING_TO_STOP)}
 
-        outputs = [page.status, *page.run_buttons]
-        page.stop.click(stop, None, outputs, queue=False, show_progress="hidden", api_visibility="private")
+        outputs = [page.notices, page.status, *page.run_buttons]
+        page.stop.click(stop, [page.status], outputs, queue=False, show_progress="hidden", api_visibility="private")
         arrive, inputs, outputs = page.load
         demo.load(arrive, inputs, outputs, show_progress="hidden", api_visibility="private")
         demo.load(None, None, None, js="() => { window.hsd.arrive(); }")

@@ -248,7 +248,9 @@ LOAD_COMPARISON = "A comparison is exported to be kept, and is not read again: o
 LOAD_NOT_JSON = "This file is not JSON; choose a measurement, plan or trace that was exported here."
 FETCH = "Fetch a run again by its id"
 FETCH_BUTTON = "Fetch"
-FETCH_INFO = "If the connection broke during a run, its result is kept on the server under the id that the page showed."
+FETCH_INFO = (
+    "Results stay on the server for a while under the id in the status line: a generation shows it from its start, the others at their end."
+)
 FETCHED = "Fetched {kind} {key}."
 FETCH_UNKNOWN = "No result with that id is kept here: it was never finished, was made on another server, or has been forgotten."
 NOTHING_TO_EXPORT = "There is no {kind} yet; {how}."

@@ -25,7 +25,8 @@ def test_stop_ends_the_work_within_half_a_second_and_buttons_come_back(visit, se
     assert "Stopped" in said
     assert page.page.is_enabled("#generate")
     page.page.click("#stop")
-    page.page.wait_for_function("() => document.querySelector('#status').innerText.includes('Nothing of yours is running')")
+    page.page.wait_for_selector("#notices >> text=Nothing of yours is running")
+    assert page.status() == said, "what the run ended with stays readable"
 
     shown = page.pane()
     assert shown and shown == "".join(f"w{i} " for i in range(shown.count(" ")))
