@@ -52,6 +52,7 @@ window.hsd = window.hsd || {};
       const now = hsd.read(value);
       if (!(shown && now && retext(slot.firstChild, shown, now))) slot.replaceChildren(...(now ? [build(now)] : []));
       shown = now;
+      if (now && now[1]["data-ids"]) hsd.keep(now[1]["data-ids"]);
       const block = element.closest(".block"), bar = element.closest("#bar");
       if (block) block.toggleAttribute("data-full", Boolean(now));
       if (bar && now && now[1]["data-state"]) bar.dataset.state = now[1]["data-state"]; // how Stop looks
@@ -78,6 +79,10 @@ window.hsd = window.hsd || {};
     const tab = document.getElementById("tab-" + name + "-button");
     if (tab && tab.getAttribute("aria-selected") !== "true") tab.click();
   };
+
+  // Ids of the tab's results, for when the page is loaded anew; a browser that stores nothing for a page in a frame refuses.
+  hsd.keep = function (ids) { try { sessionStorage.setItem("hsd-ids", ids); } catch (refused) { /* as before */ } };
+  hsd.kept = function () { try { return sessionStorage.getItem("hsd-ids") || ""; } catch (refused) { return ""; } };
 
   // The sidebar would cover a phone's whole screen on arrival.
   hsd.arrive = function () {

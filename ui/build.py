@@ -15,6 +15,7 @@ from ui.early import EarlyScript
 from ui.engine import Engine
 from ui.nodes import decoded, encoded, nodes, sends
 from ui.page import Ids, Page, Updates, done, notices, status
+from ui.reload import keep_over_reloads
 from ui.sample import Sample
 from ui.sidebar import create_sidebar
 from ui.tabs.compare import create_compare
@@ -72,6 +73,7 @@ def build(engine: Engine, sample: Sample | None = None) -> gr.Blocks:
         arrive, inputs, outputs = page.load
         demo.load(arrive, inputs, outputs, show_progress="hidden", api_visibility="private")
         demo.load(None, None, None, js="() => { window.hsd.arrive(); }")
+        keep_over_reloads(page, demo)
     demo.queue(default_concurrency_limit=16, max_size=256)
     demo._queue.sleep_when_free = QUEUE_LOOK_S
     demo._queue.progress_update_sleep_when_free = PROGRESS_LOOK_S

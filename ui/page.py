@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import gradio as gr
@@ -84,11 +85,15 @@ class Page:
         return updates
 
     def hero_of(self, ids: Ids) -> Node:
-        """The hero line for these results; the recorded sample as long as there are none."""
+        """The hero line for these results; the recorded sample as long as there are none. It carries the ids to the browser, which
+        keeps them for when the page is loaded anew (ui/reload.py)."""
         plan, sample = self.plan(ids), self.sample
         if plan is None and sample and not ids.measurement:
-            return hero(sample.plan, sample.comparison, sample.run, text.RECORDED)
-        return hero(plan, self.comparison(ids), self.run(ids), text.LOADED_FROM if ids.loaded else text.YOURS)
+            node = hero(sample.plan, sample.comparison, sample.run, text.RECORDED)
+        else:
+            node = hero(plan, self.comparison(ids), self.run(ids), text.LOADED_FROM if ids.loaded else text.YOURS)
+        tag, attributes, *children = node
+        return [tag, attributes | ({"data-ids": json.dumps(asdict(ids))} if ids != Ids() else {}), *children]
 
     def busy(self, running: bool) -> Updates:
         return {button: gr.Button(interactive=not running) for button in self.run_buttons}

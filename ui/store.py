@@ -1,7 +1,7 @@
 """Results on the server, bounded, each under an id that cannot be guessed; a page holds only ids.
 
-Whoever has an id can fetch its result, so a visitor whose connection broke gets it back by its id; a page that is loaded anew
-holds none.
+Whoever has an id can fetch its result, so a visitor whose connection broke gets it back by its id; a page that is loaded anew shows
+what it showed before (ui/reload.py).
 """
 
 from __future__ import annotations

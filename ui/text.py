@@ -12,6 +12,7 @@ WAITING = "Waiting for the device: one run at a time uses it, yours comes next i
 READY = "Ready."
 STOPPING = "Stopping…"
 NOTHING_TO_STOP = "Nothing of yours is running."
+BACK = "Ready. Your results from before the page was loaded anew are here."
 LEFT, UNDER_A_SECOND = "{time} left", "under a second"
 RUN_ID = "run {key}"
 
