@@ -9,7 +9,7 @@ import pytest
 import torch
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE.parent / "generate"), str(HERE.parent), str(HERE.parent.parent)]
+sys.path[:0] = [str(HERE.parent / "generate"), str(HERE.parent / "command_line"), str(HERE.parent.parent)]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from test_command_line import save_model
+from saved_models import save_model
 
 from hsd.__main__ import main
 from hsd.measure import run as measure_run

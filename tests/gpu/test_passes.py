@@ -141,7 +141,7 @@ def test_clocks_count_the_devices_own_time(cuda):
 
 
 def test_memory_comes_back_after_unloading(tmp_path, cuda):
-    from test_command_line import save_model
+    from saved_models import save_model
 
     target, draft = save_model(tmp_path / "target", layers=4, seed=0, context=600), save_model(tmp_path / "draft", layers=2, seed=1)
     registry = Registry()
