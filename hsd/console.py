@@ -13,6 +13,7 @@ from typing import Any
 from hsd import ranks
 from hsd.errors import BadInput
 from hsd.records import Progress
+from hsd.settings import make_writable
 
 
 def report_to_stderr(progress: Progress) -> None:
@@ -40,8 +41,7 @@ def check_writable(path: Path, option: str) -> None:
     try:
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=path.parent).close()
+        make_writable(path.parent)
     except OSError as error:
         raise BadInput(f"{path} cannot be written ({error.strerror}); choose another {option}.") from error
 

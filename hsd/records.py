@@ -187,7 +187,11 @@ Report = Callable[[Progress], None]
 
 def is_text(words: str) -> bool:
     """Whether `words` can be written as UTF-8: bytes of a command line or escapes of a file that are no characters cannot."""
-    return not any("\ud800" <= character <= "\udfff" for character in words)
+    try:
+        words.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def read_fields(record: type, data: Any, where: str) -> Any:

@@ -1,6 +1,7 @@
 """Limits and defaults, each in one place."""
 
 import os
+import tempfile
 from pathlib import Path
 
 from platformdirs import user_cache_path, user_data_path
@@ -28,6 +29,12 @@ def data_dir() -> Path:
     """Folder of the measurements; `HSD_HOME` moves it."""
     home = os.environ.get("HSD_HOME")
     return Path(home) / "data" if home else user_data_path("hsd")
+
+
+def make_writable(folder: Path) -> None:
+    """Make `folder` if it is not there; raises `OSError` when no file can be written in it. Ask before work whose result goes there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tempfile.TemporaryFile(dir=folder).close()
 
 
 def local_models() -> bool:

@@ -44,6 +44,9 @@ class Ids:
     comparison: str | None = None
 
 
+RESULTS = {"measurement": Measurement, "plan": Plan, "run": RunPair, "comparison": Comparison}  # what the ids are of
+
+
 @dataclass(slots=True)
 class Page:
     engine: Engine

@@ -11,15 +11,9 @@ from typing import Any
 
 import gradio as gr
 
-from hsd.compare.record import Comparison
-from hsd.measure.record import Measurement
-from hsd.plan.record import Plan
 from ui import text
 from ui.nodes import decoded, sends
-from ui.page import Ids, Page, Updates, status
-from ui.runs import RunPair
-
-KINDS = {"measurement": Measurement, "plan": Plan, "run": RunPair, "comparison": Comparison}
+from ui.page import RESULTS, Ids, Page, Updates, status
 
 
 def keep_over_reloads(page: Page, demo: gr.Blocks) -> None:
@@ -43,6 +37,6 @@ def read_ids(page: Page, kept: Any) -> Ids:
     data = decoded(kept)
     if not isinstance(data, dict):
         return Ids()
-    found = {name: key for name, kind in KINDS.items() if isinstance(key := data.get(name), str) and page.store.get(key, kind)}
-    flags = [field.name for field in fields(Ids) if field.name not in KINDS]
+    found = {name: key for name, kind in RESULTS.items() if isinstance(key := data.get(name), str) and page.store.get(key, kind)}
+    flags = [field.name for field in fields(Ids) if field.name not in RESULTS]
     return Ids(**found, **{name: data.get(name) is True for name in flags if found})

@@ -10,7 +10,7 @@ from typing import Any
 from hsd.compare.lossless import check_lossless
 from hsd.compare.paper import reproduce
 from hsd.compare.record import Divergence
-from hsd.compare.run import METHODS, compare
+from hsd.compare.run import METHODS, check_can_be_timed, compare
 from hsd.compare.sweep import sweep
 from hsd.console import check_writable, read_json, report_to_stderr, write_json
 from hsd.errors import BadInput
@@ -49,10 +49,12 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     for name in ("count", "hierarchies", "repeats", "max_new_tokens"):
         if getattr(args, name) is not None and getattr(args, name) < 1:
             raise BadInput(f"--{name.replace('_', '-')} is {getattr(args, name)}; give at least 1.")
-    methods = [name.strip() for name in args.methods.split(",") if name.strip()] if args.methods else None
+    methods = [name.strip() for name in (args.methods or "").split(",") if name.strip()] or None
     for name in methods or ():
         if name not in METHODS:
             raise BadInput(f"“{name}” is no method; known are {', '.join(METHODS)}.")
+    if not (args.lossless or args.sweep):
+        check_can_be_timed(args.max_new_tokens)
     if args.out:
         check_writable(args.out / "comparison.json", "--out")
     count = args.count or (4 if args.sweep else 8)
@@ -128,7 +130,7 @@ def _describe_comparison(result: dict[str, Any], where: str) -> str:
         predicted = "" if method["predicted_tokens_per_s"] is None else f"{method['predicted_tokens_per_s']:.1f}"
         per_pass = "" if method["tokens_per_target_pass"] is None else f"{method['tokens_per_target_pass']:.2f}"
         loop = "" if method["outside_forward_share"] is None else f"{method['outside_forward_share']:.1%}"
-        spread = f"{rate['low']:.1f} to {rate['high']:.1f}" if rate["samples"] > 1 else ""
+        spread = _spread(rate, 1)
         same = {True: "yes", False: "no", None: "sampled"}[method["identical"]]
         times, times_spread = _times(method, base)
         figures = f"{rate['median']:>10.1f}  {spread:<16}{times:>9}  {times_spread:<14}{predicted:>11}{per_pass:>10}{loop:>7}"
@@ -144,8 +146,13 @@ def _describe_comparison(result: dict[str, Any], where: str) -> str:
 def _times(method: dict[str, Any], base: float) -> tuple[str, str]:
     """How many times as fast as the target alone, and the spread of that over the repeats."""
     if times := method["times_target"]:
-        return f"{times['median']:.2f}", (f"{times['low']:.2f} to {times['high']:.2f}" if times["samples"] > 1 else "")
-    return (f"{method['tokens_per_s']['median'] / base:.2f}" if base else ""), ""
+        return f"{times['median']:.2f}", _spread(times, 2)
+    return f"{method['tokens_per_s']['median'] / base:.2f}", ""
+
+
+def _spread(estimate: dict[str, Any], decimals: int) -> str:
+    """Nothing for one run, which has none."""
+    return f"{estimate['low']:.{decimals}f} to {estimate['high']:.{decimals}f}" if estimate["samples"] > 1 else ""
 
 
 def _describe_lossless(result: dict[str, Any], where: str) -> str:

@@ -54,10 +54,7 @@ def compare(
     after a complete repeat, what is complete is returned; before that, `Cancelled` is raised. `BadInput` when a method wrote nothing
     that could be timed.
     """
-    if max_new_tokens < 2:
-        raise BadInput(
-            f"With {max_new_tokens} new token nothing can be timed: transformers gives it with the prompt's own pass; give 2 at least."
-        )
+    check_can_be_timed(max_new_tokens)
     hierarchies = _hierarchies(plan)
     chosen = _choose_methods(methods, models, hierarchies)
     encoded = [(prompt, encode_prompt(models.tokenizer, prompt.prompt)) for prompt in prompts]
@@ -91,6 +88,14 @@ def compare(
     if not complete:
         raise Cancelled("Stopped before every method had run once; there is nothing to compare yet.")
     return _assemble(models, modules, plan, hierarchies, tallies, dict((p.id, ids) for p, ids in encoded), complete, max_new_tokens)
+
+
+def check_can_be_timed(max_new_tokens: int) -> None:
+    """Raise `BadInput` for texts so short that transformers has nothing to time."""
+    if max_new_tokens < 2:
+        raise BadInput(
+            f"With {max_new_tokens} new token nothing can be timed: transformers gives it with the prompt's own pass; give 2 at least."
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -232,10 +232,13 @@ def _acceptance_interval(rate: Acceptance) -> str:
 
 def _times(method: MethodResult, comparison: Comparison) -> str:
     speedup, times = comparison.speedup(method.name), method.times_target
-    spread = f" ({times.low:.2f} to {times.high:.2f})" if times and times.samples > 1 else ""
-    return "" if speedup is None else f"{speedup:.2f}{spread}"
+    return "" if speedup is None else f"{speedup:.2f}{_spread(times, 2) if times else ''}"
 
 
 def _rate(estimate: Estimate) -> str:
-    spread = f" ({estimate.low:.1f} to {estimate.high:.1f})" if estimate.samples > 1 else ""
-    return f"{estimate.median:.1f}{spread}"
+    return f"{estimate.median:.1f}{_spread(estimate, 1)}"
+
+
+def _spread(estimate: Estimate, decimals: int) -> str:
+    """Nothing for one run, which has none."""
+    return f" ({estimate.low:.{decimals}f} to {estimate.high:.{decimals}f})" if estimate.samples > 1 else ""

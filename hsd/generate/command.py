@@ -11,6 +11,7 @@ from hsd.console import check_writable, read_json, report_to_stderr, write_json
 from hsd.errors import BadInput
 from hsd.generate.collect import collect
 from hsd.generate.engine import generate
+from hsd.generate.levels import cannot_verify
 from hsd.generate.prompt import check_prompt, encode_prompt
 from hsd.generate.rule import RULES
 from hsd.generate.trace import trace_json
@@ -118,7 +119,7 @@ def _check(args: argparse.Namespace, prompt: str, hierarchy: Hierarchy) -> None:
         raise BadInput("An empty --stop text would end every text at once; leave it out.")
     for level in hierarchy.levels[1:]:
         if level.model in PROPOSERS:
-            raise BadInput(f"{level.model} cannot verify other drafts; put it first, at the bottom of the hierarchy.")
+            raise cannot_verify(level.model)
     if args.trace:
         check_writable(args.trace, "--trace")
 

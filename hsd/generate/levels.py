@@ -138,6 +138,11 @@ def open_levels(networks: Mapping[str, Network | Proposer], hierarchy: Hierarchy
     return levels[::-1]
 
 
+def cannot_verify(name: str) -> BadInput:
+    """For a draft without weights that stands above another."""
+    return BadInput(f"{name} cannot verify other drafts; put it first, at the bottom of the hierarchy.")
+
+
 def check_request(
     networks: Mapping[str, Network | Proposer],
     hierarchy: Hierarchy,
@@ -151,7 +156,7 @@ def check_request(
         if model is None:
             raise BadInput(f"{level.model} is in the hierarchy but was not loaded; loaded are {', '.join(networks)}.")
         if position > 0 and not isinstance(model, Network):
-            raise BadInput(f"{level.model} cannot verify other drafts; put it first, at the bottom of the hierarchy.")
+            raise cannot_verify(level.model)
     target = networks[hierarchy.target]
     if not isinstance(target, Network):
         raise BadInput(f"{hierarchy.target} is a draft without weights and cannot be the target.")

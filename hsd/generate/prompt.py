@@ -24,9 +24,9 @@ def encode_prompt(
     turns: list[Message] = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else [dict(turn) for turn in prompt]
     check_prompt(turns, raw=raw, system=system)
     quiet = {"verbose": False}  # a prompt longer than the context is told by the run itself
-    if not (raw or tokenizer.chat_template) and system:
-        raise BadInput("This model has no chat template and so takes no system prompt; put it into the prompt.")
     if raw or not tokenizer.chat_template:
+        if system:
+            raise BadInput("This model has no chat template and so takes no system prompt; put it into the prompt.")
         token_ids = tokenizer("\n".join(turn["content"] for turn in turns), **quiet)["input_ids"]
     else:
         if system:

@@ -12,7 +12,6 @@ import functools
 import hashlib
 import os
 import secrets
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -70,7 +69,10 @@ def successors(models: ModelSet, report: Report, should_stop: ShouldStop) -> Suc
     """
     file = file_of(models.target)
     if not is_written(models.target):
-        _prepare(file.parent)
+        try:
+            settings.make_writable(file.parent)
+        except OSError as error:
+            raise _unwritable(file.parent, error) from error
         texts = write(models, report, should_stop, seconds=SECONDS, tokens=TOKENS)
         if not texts:
             raise ModelUnavailable(f"{models.target} wrote nothing to look tokens up in within {SECONDS:.0f} s; take prompt-lookup.")
@@ -146,15 +148,6 @@ def _generate(
             case EndEvent():
                 return event.token_ids
     raise AssertionError("a generation ends with an EndEvent")
-
-
-def _prepare(folder: Path) -> None:
-    """Find out before the writing whether its result can be kept."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
-    except OSError as error:
-        raise _unwritable(folder, error) from error
 
 
 def _keep(texts: Sequence[Sequence[int]], file: Path) -> None:

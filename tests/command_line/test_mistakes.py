@@ -78,6 +78,7 @@ def test_mistakes_that_are_seen_in_the_words_are_told_before_anything_is_loaded(
         (("generate", *target, "--prompt", "abc", "--trace", measured), "choose another --trace"),
         (("measure", *target, "--out", measured / "prompts.txt" / "m.json"), "choose another --out"),
         (("compare", "--plan", measured / "p.json", "--out", measured / "prompts.txt"), "choose another --out"),
+        (("compare", "--plan", measured / "p.json", "--max-new-tokens", "1"), "give 2 at least"),
         (("compare", "--plan", measured / "p.json", "--methods", "hierarchy,fastest"), "“fastest” is no method"),
     ):
         status, out, err = hsd(*words)

@@ -13,7 +13,6 @@ from typing import Any
 
 import gradio as gr
 
-from hsd.compare.record import Comparison
 from hsd.errors import BadInput
 from hsd.export.kinds import SUFFIXES
 from hsd.measure.record import Measurement
@@ -21,7 +20,7 @@ from hsd.plan.record import Plan
 from ui import text
 from ui.jobs import explain
 from ui.nodes import el, nodes, sends
-from ui.page import Ids, Page, Updates, done, failure
+from ui.page import RESULTS, Ids, Page, Updates, done, failure
 from ui.planning import Limits, make_plan
 from ui.runs import RunPair
 from ui.trace_file import read_trace
@@ -121,7 +120,7 @@ def read_upload(page: Page, ids: Ids, data: bytes | None) -> tuple[Ids, str]:
 
 def read_key(page: Page, ids: Ids, key: str) -> tuple[Ids, str]:
     """The result that is kept under `key`; what stood on the page before may be of other models than a measurement or plan."""
-    for name, kind in (("run", RunPair), ("measurement", Measurement), ("plan", Plan), ("comparison", Comparison)):
+    for name, kind in RESULTS.items():
         found = page.store.get(key, kind)
         if isinstance(found, Measurement):
             return _with_plan(page, Ids(measurement=key), found), name
