@@ -52,7 +52,7 @@ window.hsd = window.hsd || {};
       const now = hsd.read(value);
       if (!(shown && now && retext(slot.firstChild, shown, now))) slot.replaceChildren(...(now ? [build(now)] : []));
       shown = now;
-      if (now && now[1]["data-ids"]) hsd.keep(now[1]["data-ids"]);
+      for (const name of ["ids", "ticket"]) if (now && now[1]["data-" + name]) hsd.keep(name, now[1]["data-" + name]);
       const block = element.closest(".block"), bar = element.closest("#bar");
       if (block) block.toggleAttribute("data-full", Boolean(now));
       if (bar && now && now[1]["data-state"]) bar.dataset.state = now[1]["data-state"]; // how Stop looks
@@ -80,9 +80,21 @@ window.hsd = window.hsd || {};
     if (tab && tab.getAttribute("aria-selected") !== "true") tab.click();
   };
 
-  // Ids of the tab's results, for when the page is loaded anew; a browser that stores nothing for a page in a frame refuses.
-  hsd.keep = function (ids) { try { sessionStorage.setItem("hsd-ids", ids); } catch (refused) { /* as before */ } };
-  hsd.kept = function () { try { return sessionStorage.getItem("hsd-ids") || ""; } catch (refused) { return ""; } };
+  // What the tab has for when the page is loaded anew; a browser that stores nothing for a page in a frame refuses.
+  hsd.keep = function (name, value) { try { sessionStorage.setItem("hsd-" + name, value); } catch (refused) { /* as before */ } };
+  function kept(name) { try { return sessionStorage.getItem("hsd-" + name); } catch (refused) { return null; } }
+
+  // Ids of the tab's results and the ticket of its run as one JSON text, empty on a first visit.
+  hsd.kept = function () {
+    const ids = kept("ids"), ticket = kept("ticket");
+    return ids || ticket ? JSON.stringify(Object.assign(JSON.parse(ids || "{}"), { ticket })) : "";
+  };
+
+  // What was filled in, or the fields as they are `now`.
+  hsd.form = function (now) {
+    const before = JSON.parse(kept("form") || "[]");
+    return before.length === now.length ? before : now;
+  };
 
   // The sidebar would cover a phone's whole screen on arrival.
   hsd.arrive = function () {

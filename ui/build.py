@@ -14,10 +14,11 @@ from ui.actions import create_actions
 from ui.early import EarlyScript
 from ui.engine import Engine
 from ui.nodes import decoded, encoded, nodes, sends
-from ui.page import Ids, Page, Updates, done, notices, status
+from ui.page import Ids, Page, Updates
 from ui.reload import keep_over_reloads
 from ui.sample import Sample
 from ui.sidebar import create_sidebar
+from ui.status import done, notices, status
 from ui.tabs.compare import create_compare
 from ui.tabs.export import MAX_UPLOAD, create_export
 from ui.tabs.generate import create_generate
@@ -37,6 +38,7 @@ def build(engine: Engine, sample: Sample | None = None) -> gr.Blocks:
     with gr.Blocks(title=text.TITLE, analytics_enabled=False, fill_width=True) as demo:
         page.ids = gr.State(Ids())
         side = create_sidebar()
+        page.form += [*side.setup, *side.sampling]
         page.hero = nodes(page.hero_of(Ids()), elem_id="hero")
         with gr.Column(elem_id="bar"):
             page.actions, page.stop = create_actions()
@@ -71,7 +73,8 @@ def build(engine: Engine, sample: Sample | None = None) -> gr.Blocks:
         outputs = [page.notices, page.status, *page.run_buttons]
         page.stop.click(stop, [page.status], outputs, queue=False, show_progress="hidden", api_visibility="private")
         arrive, inputs, outputs = page.load
-        demo.load(arrive, inputs, outputs, show_progress="hidden", api_visibility="private")
+        filled = demo.load(None, page.form, page.form, js="(...now) => window.hsd.form(now)")
+        filled.then(arrive, inputs, outputs, show_progress="hidden", api_visibility="private")
         demo.load(None, None, None, js="() => { window.hsd.arrive(); }")
         keep_over_reloads(page, demo)
     demo.queue(default_concurrency_limit=16, max_size=256)

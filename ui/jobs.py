@@ -17,6 +17,8 @@ from ui import text
 
 log = logging.getLogger("hsd.ui")
 
+Updates = dict[Any, Any]  # values by component of the page
+
 TICK_S = 0.25  # between updates of the page: each costs a browser on this machine 30 ms of a core
 BEAT_S = 5.0  # an empty batch when nothing else was there
 LONGEST_WORD, LONGEST = 120, 600  # characters of a message: what a visitor typed comes back in it
@@ -26,18 +28,27 @@ DEVICE = threading.Lock()  # held while work goes on, also when its visitor has 
 
 @dataclass(slots=True)
 class Job:
-    """One run of one visitor. `put` is called by the worker, the rest by the page."""
+    """One run of one visitor."""
 
+    back: Any = None  # component that takes the ticket of a run with which a page loaded anew goes on
     ticket: str = field(default_factory=lambda: secrets.token_urlsafe(9))  # tells this click from the same visitor's other clicks
     started: bool = False
     stop: threading.Event = field(default_factory=threading.Event)
     items: queue.SimpleQueue[Any] = field(default_factory=queue.SimpleQueue)
     detached_at: float | None = None
     ended: threading.Event = field(default_factory=threading.Event)
-    final: dict[Any, Any] = field(default_factory=dict)  # updates of the page for when the run has ended
+    updates: Iterator[Updates] | None = None  # of the page, from its start on
+    told: Updates = field(default_factory=dict)  # what they have said so far, for a page that begins to follow
+    final: Updates = field(default_factory=dict)  # for when the run has ended
+    viewer: object = None  # who follows: the latest
+    turn: threading.Lock = field(default_factory=threading.Lock)  # to advance `updates`
 
     def should_stop(self) -> bool:
-        return self.stop.is_set() or (self.detached_at is not None and time.monotonic() - self.detached_at > GRACE_S)
+        return self.stop.is_set() or self.is_abandoned()
+
+    def is_abandoned(self) -> bool:
+        """Whether its visitor left and did not come back."""
+        return self.detached_at is not None and time.monotonic() - self.detached_at > GRACE_S
 
     def notify(self, message: str) -> None:
         self.items.put(Notice(shortened(message)))
@@ -69,13 +80,13 @@ class JobBoard:
         self._capacity = capacity
         self._lock = threading.Lock()
 
-    def open(self, session: str) -> Job:
+    def open(self, session: str, back: Any = None) -> Job:
         """A new job for that tab; an older one that still runs is asked to stop."""
-        job = Job()
+        job = Job(back)
         with self._lock:
             if session in self._jobs:
                 self._jobs.pop(session).stop.set()
-            left = [key for key, old in self._jobs.items() if old.ended.is_set() and old.detached_at is not None]
+            left = [key for key, old in self._jobs.items() if old.ended.is_set() and old.is_abandoned()]
             for key in left + list(self._jobs)[: max(0, len(self._jobs) - self._capacity)]:
                 self._jobs.pop(key, None)
             self._jobs[session] = job
@@ -89,6 +100,21 @@ class JobBoard:
                 return None
             job.started = True
             return job
+
+    def move(self, ticket: str, session: str) -> Job | None:
+        """The started job of that ticket becomes this tab's: the page was loaded anew. None if it is over and was told, or unknown."""
+        with self._lock:
+            before = next((key for key, job in self._jobs.items() if job.ticket == ticket and job.started), None)
+            if before is None:
+                return None
+            self._jobs[session] = self._jobs.pop(before)
+            return self._jobs[session]
+
+    def of(self, session: str, ticket: str) -> Job | None:
+        """The tab's job, if it is that of the ticket."""
+        with self._lock:
+            job = self._jobs.get(session)
+            return job if job and job.ticket == ticket else None
 
     def close(self, session: str) -> Job | None:
         """The tab's job if it is over; it is forgotten now."""
@@ -126,8 +152,7 @@ def explain(error: BaseException) -> Failed:
 def run(job: Job, work: Callable[[], Any]) -> Iterator[list[Any]]:
     """Do `work` in a thread; yield what it put into `job.items`, batched, at most every `TICK_S`, at least every `BEAT_S`.
 
-    The last batch ends with `Done` or `Failed`. Closing this iterator (the visitor left) leaves the work running for
-    `GRACE_S`, so that its result can be fetched again.
+    The last batch ends with `Done` or `Failed`.
     """
 
     def worker() -> None:
@@ -143,24 +168,47 @@ def run(job: Job, work: Callable[[], Any]) -> Iterator[list[Any]]:
 
     threading.Thread(target=worker, name="hsd-job", daemon=True).start()
     finished = False
-    try:
-        while not finished:
+    while not finished:
+        try:
+            batch = [job.items.get(timeout=BEAT_S)]
+        except queue.Empty:
+            yield []
+            continue
+        deadline = time.monotonic() + TICK_S
+        while not isinstance(batch[-1], Done | Failed):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                break
             try:
-                batch = [job.items.get(timeout=BEAT_S)]
+                batch.append(job.items.get(timeout=left))
             except queue.Empty:
-                yield []
-                continue
-            deadline = time.monotonic() + TICK_S
-            while not isinstance(batch[-1], Done | Failed):
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    break
-                try:
-                    batch.append(job.items.get(timeout=left))
-                except queue.Empty:
-                    break
-            finished = isinstance(batch[-1], Done | Failed)
-            yield batch
+                break
+        finished = isinstance(batch[-1], Done | Failed)
+        yield batch
+
+
+def follow(job: Job) -> Iterator[Updates]:
+    """All that the updates of `job` have told, and again after each of them, for one page at a time: the latest to follow.
+
+    Gradio builds a component anew for every output that an update leaves out, which costs the run that streams; a value that is told
+    again costs nothing and is not sent. Closing this iterator (the visitor left) leaves the work running for `GRACE_S`, in which the page
+    that is loaded anew may follow. Returns whether another page took over.
+    """
+    me = job.viewer = object()
+    job.detached_at = None
+    over = False
+    try:
+        yield job.told
+        while True:
+            with job.turn:
+                if job.viewer is not me:
+                    return True
+                updates = next(job.updates, None)
+                over = updates is None
+                job.told |= updates or {}
+            if over:
+                return False
+            yield job.told
     finally:
-        if not finished:
+        if not over and job.viewer is me:
             job.detached_at = time.monotonic()

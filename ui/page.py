@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -16,20 +16,18 @@ from hsd.errors import Cancelled
 from hsd.measure.record import Measurement
 from hsd.plan.record import Plan
 from hsd.records import Progress
-from ui import format as fmt
 from ui import text
 from ui.engine import Engine
 from ui.hero import hero
-from ui.jobs import DEVICE, TICK_S, Done, Failed, Job, JobBoard, Notice, explain, run
-from ui.nodes import Node, el, encoded, sends
+from ui.jobs import DEVICE, TICK_S, Done, Failed, Job, JobBoard, Notice, Updates, explain, follow, run
+from ui.nodes import Node, encoded, sends
 from ui.runs import RunPair
 from ui.sample import Sample
+from ui.status import Course, failure, notices, progress, status
 from ui.store import Store
 from ui.watched import WatchedRuns
 
 log = logging.getLogger("hsd.ui")
-
-Updates = dict[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +60,8 @@ class Page:
     actions: dict[str, gr.Button] = field(default_factory=dict)  # the action bar, by step
     ticket: gr.Textbox = None  # hidden; which job the events of a run belong to
     run_buttons: list[gr.Button] = field(default_factory=list)  # those that use the device
+    backs: list[gr.Textbox] = field(default_factory=list)  # one for each of them: gets the ticket of a run to go on with
+    form: list[Any] = field(default_factory=list)  # what a visitor fills in
     shows: list[Callable[[Ids], Updates]] = field(default_factory=list)  # one a tab: fills it from results
     outputs: list[Any] = field(default_factory=list)  # components that `shows` fill
     wire: list[Callable[[list[Any]], None]] = field(default_factory=list)  # events that need every component to exist; get all outputs
@@ -107,38 +107,30 @@ class Page:
         """Let `button` start `handler(job, *inputs)` when the device is free; Stop works from the first moment on.
 
         Three events: buttons off at once; the run itself, which updates only what `live` names, since each output costs time at
-        every update; and at its end `job.final`, which may update `more` as well, with the buttons back.
+        every update; and at its end `job.final`, which may update `more` as well, with the buttons back. A page that is loaded anew
+        during the run goes on with the second (ui/reload.py).
         """
         always = [self.notices, self.status]
         quiet = dict(show_progress="hidden", api_visibility="private")
+        back = gr.Textbox("", visible=False, max_length=64)
+        self.backs.append(back)
 
         @sends
         def begin(request: gr.Request) -> Updates:
-            job = self.jobs.open(request.session_hash)
-            return {self.ticket: job.ticket, self.status: status("waiting", text.WAITING), self.notices: None} | self.busy(True)
+            job = self.jobs.open(request.session_hash, back)
+            words = status("waiting", text.WAITING, ticket=job.ticket)
+            return {self.ticket: job.ticket, self.status: words, self.notices: None} | self.busy(True)
 
         def work(request: gr.Request, ticket: Any, *given: Any) -> Iterator[Updates]:
             job = self.jobs.start(request.session_hash, str(ticket))
-            if job is None:  # stopped while it waited in line
-                return
-            # Gradio builds a component anew for every output that an update leaves out, which costs the run that streams; a
-            # value that is told again costs nothing and is not sent.
-            told: Updates = {self.notices: None}
-            try:
-                while DEVICE.locked():  # by a run whose visitor has left
-                    if job.should_stop():
-                        raise Cancelled(text.STOPPED_BEFORE_START)
-                    yield told
-                    time.sleep(TICK_S)
-                told |= encoded({self.status: status("running", text.STARTING)})
-                yield told
-                for updates in handler(job, *given):
-                    told |= encoded(updates)
-                    yield told
-            except Exception as error:  # a visitor's mistake found before the work began, or a fault of the page itself
-                job.stop.set()
-                job.ended.set()
-                job.final = {self.status: failure(explain(error))}
+            if job is not None:  # not stopped while it waited in line
+                job.told, job.updates = {self.notices: None}, self._updates(job, handler, given)
+                yield from self._followed(job)
+
+        def go_on(request: gr.Request, ticket: Any) -> Iterator[Updates]:
+            job = self.jobs.of(request.session_hash, str(ticket))
+            if job is not None:
+                yield from self._followed(job)
 
         @sends
         def end(request: gr.Request) -> Updates:
@@ -147,13 +139,36 @@ class Page:
 
         # A run that was stopped in line is still in Gradio's queue when its visitor clicks again: that click must not be dropped.
         quiet |= {"trigger_mode": "multiple"}
+        shown = [*always, *live]
         begun = button.click(begin, None, [self.ticket, *always, *self.run_buttons], queue=False, **quiet)
-        ran = begun.then(work, [self.ticket, *inputs], [*always, *live], concurrency_id="device", concurrency_limit=1, **quiet)
+        ran = begun.then(work, [self.ticket, *inputs], shown, concurrency_id="device", concurrency_limit=1, **quiet)
         ends = list(dict.fromkeys([self.ids, self.hero, *always, *self.run_buttons, *live, *more]))
-        ended = ran.then(end, None, ends, queue=False, **quiet)
-        if self.after_run:
-            again, inputs, outputs = self.after_run
-            ended.then(again, inputs, outputs, queue=False, **quiet)
+        for course in (ran, back.change(go_on, [back], shown, concurrency_limit=None, **quiet)):
+            ended = course.then(end, None, ends, queue=False, **quiet)
+            if self.after_run:
+                again, given, outputs = self.after_run
+                ended.then(again, given, outputs, queue=False, **quiet)
+
+    def _updates(self, job: Job, handler: Callable[..., Iterator[Updates]], given: tuple[Any, ...]) -> Iterator[Updates]:
+        """What the page shows while `handler` runs, once the device is free of a run whose visitor has left."""
+        try:
+            while DEVICE.locked():
+                if job.should_stop():
+                    raise Cancelled(text.STOPPED_BEFORE_START)
+                yield {}
+                time.sleep(TICK_S)
+            yield encoded({self.status: status("running", text.STARTING, ticket=job.ticket)})
+            for updates in handler(job, *given):
+                yield encoded(updates)
+        except Exception as error:  # a visitor's mistake found before the work began, or a fault of the page itself
+            job.stop.set()
+            job.ended.set()
+            job.final = {self.status: failure(explain(error))}
+
+    def _followed(self, job: Job) -> Iterator[Updates]:
+        elsewhere = yield from follow(job)
+        if elsewhere:
+            yield encoded({self.status: status("idle", text.FOLLOWED_ELSEWHERE)})
 
     def stream(
         self,
@@ -189,72 +204,3 @@ class Page:
     def keep(self, ids: Ids, **items: Any) -> Ids:
         """Put results into the store; returns the ids with theirs."""
         return replace(ids, **{kind: self.store.put(item) for kind, item in items.items()})
-
-
-def status(state: str, message: str, *more: Node, role: str | None = None) -> Node:
-    """The status line; `state` is idle, waiting, running, done or error and is readable by scripts."""
-    return el("div", el("p", message, cls="status-words"), *more, cls=f"status {state}", data_state=state, role=role)
-
-
-@dataclass(slots=True)
-class Course:
-    """How far a run is, for its bar: by count or by time, whichever is further, and within a phase never back."""
-
-    phase: tuple[str, int] = ("", 0)  # with its total: one model is fetched after the other
-    since: float = 0.0
-    told: float = field(default_factory=time.monotonic)  # when a step was last told: the next phase began then
-    reached: float = 0.0
-
-    def share(self, step: Progress) -> float:
-        """0..1. Costs are known only towards the end of a phase, so their count alone would stand at zero for most of it."""
-        before, self.told = self.told, time.monotonic()
-        if step.total <= 1:  # one of several steps, each of which begins anew; 0 where nobody knows how much there is
-            return float(step.done) if step.total else 0.0
-        if self.phase != (step.phase, step.total):
-            self.phase, self.since, self.reached = (step.phase, step.total), before, 0.0
-        spent, left = self.told - self.since, step.seconds_left
-        by_time = spent / (spent + left) if left else 0.0
-        self.reached = max(self.reached, by_time, step.done / step.total)
-        return self.reached
-
-
-def progress(step: Progress, reached: float) -> Node:
-    """The status line of a run under way; `reached` is the share that its bar shows."""
-    share = 100 * reached
-    in_bytes = step.total >= 1e6  # a download
-    count = f"{fmt.memory(step.done)} of {fmt.memory(step.total)}" if in_bytes else f"{step.done} of {step.total}"
-    told = step.message.startswith(count)
-    parts = [step.phase.capitalize(), count if step.total and not told else "", step.message]
-    if step.seconds_left is not None:
-        parts.append(text.LEFT.format(time=_remaining(step.seconds_left)))
-    bar = el(
-        "div",
-        el("div", cls="bar-done", data_width=f"{share:.1f}"),
-        cls="bar",
-        role="progressbar",
-        aria_valuenow=f"{share:.0f}",
-        aria_valuemin="0",
-        aria_valuemax="100",
-        aria_label=step.phase,
-    )
-    return status("running", " · ".join(part for part in parts if part), bar)
-
-
-def _remaining(seconds: float) -> str:
-    """An expected time in whole seconds: it is not known any better."""
-    whole = round(seconds)
-    if whole < 1:
-        return text.UNDER_A_SECOND
-    return f"{whole} s" if whole < 120 else f"{whole // 60} min {whole % 60:02d} s"
-
-
-def notices(messages: Sequence[str]) -> Node:
-    return el("div", *(el("p", message, cls="notice") for message in messages), role="alert")
-
-
-def failure(failed: Failed) -> Node:
-    return status("done" if failed.cancelled else "error", failed.message, role="status" if failed.cancelled else "alert")
-
-
-def done(message: str, *more: Node) -> Node:
-    return status("done", message, *more, role="status")

@@ -57,7 +57,14 @@ def create_sidebar() -> Sidebar:
             js_on_load=None,
         )
         picker = json_html(
-            {"rows": [], "selected": list(DEFAULT_CANDIDATES), "added": [], "unusable": text.UNUSABLE, "waiting": text.CANDIDATES_WAITING},
+            {
+                "rows": [],
+                "selected": list(DEFAULT_CANDIDATES),
+                "added": [],
+                "unusable": text.UNUSABLE,
+                "waiting": text.CANDIDATES_WAITING,
+                "for": [DEFAULT_TARGET, "auto", "auto"],
+            },
             html_template='<div class="hsd-slot picker" role="group" aria-labelledby="candidates-label"></div>',
             js_on_load="window.hsd.picker(element, props, trigger, watch); /* 'change' */",
             elem_id="candidates",
@@ -107,9 +114,15 @@ def read_sampling(temperature: Any, top_k: Any, top_p: Any, seed: Any) -> Sampli
     return Sampling(temperature=float(temperature), top_k=int(top_k), top_p=float(top_p), seed=int(seed))
 
 
-def picker_value(rows: Sequence[CandidateRow], ticked: Sequence[str], more: Sequence[str], target: str) -> dict[str, Any]:
+def listed_for(picker: Any) -> Any:
+    """Target, device and number format that the candidates in the browser are listed for."""
+    picker = decoded(picker)
+    return picker.get("for") if isinstance(picker, dict) else None
+
+
+def picker_value(rows: Sequence[CandidateRow], ticked: Sequence[str], more: Sequence[str], setup: Setup) -> dict[str, Any]:
     """What `assets/controls.js` draws: every candidate, the unusable ones disabled and folded away with their reasons."""
-    models = (*(row.name for row in rows), target)
+    models = (*(row.name for row in rows), setup.target)
     shown = [
         {
             "name": row.name,
@@ -121,7 +134,13 @@ def picker_value(rows: Sequence[CandidateRow], ticked: Sequence[str], more: Sequ
         for row in rows
     ]
     usable = {row.name for row in rows if row.status != "unusable"}
-    return {"rows": shown, "selected": [name for name in ticked if name in usable], "added": list(more), "unusable": text.UNUSABLE}
+    return {
+        "rows": shown,
+        "selected": [name for name in ticked if name in usable],
+        "added": list(more),
+        "unusable": text.UNUSABLE,
+        "for": [setup.target, setup.device, setup.dtype],
+    }
 
 
 def _size(row: CandidateRow) -> tuple[str, ...]:

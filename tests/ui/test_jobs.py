@@ -3,6 +3,7 @@
 import asyncio
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -15,6 +16,19 @@ from ui.recorder import Recorder
 
 def drain(job: jobs.Job, work) -> list:
     return [item for batch in jobs.run(job, work) for item in batch]
+
+
+def told(job: jobs.Job, work) -> Iterator[dict]:
+    """What a page is told of the job: the batches so far."""
+    job.told, job.updates = {"batches": 0}, ({"batches": place + 1} for place, _ in enumerate(jobs.run(job, work)))
+    return jobs.follow(job)
+
+
+def leave(job: jobs.Job, work) -> None:
+    """Begin to follow the job, then leave."""
+    page = told(job, work)
+    assert [next(page), next(page)] == [{"batches": 1}] * 2  # the same mapping, updated
+    page.close()
 
 
 def test_a_job_hands_on_everything_in_order_in_few_batches():
@@ -56,11 +70,48 @@ def test_work_goes_on_for_a_while_when_its_visitor_left_then_stops(monkeypatch):
             time.sleep(0.01)
         ended.set()
 
-    updates = jobs.run(job, work)
-    next(updates)
-    updates.close()
+    leave(job, work)
     assert not ended.wait(0.1)
     assert ended.wait(2)
+
+
+def test_a_page_loaded_anew_goes_on_with_the_run_and_the_page_before_lets_go(monkeypatch):
+    monkeypatch.setattr(jobs, "TICK_S", 0.01)
+    job, go, seen = jobs.Job(), threading.Semaphore(0), []
+
+    def work() -> str:
+        for place in range(3):
+            go.acquire()
+            job.items.put(place)
+        return "result"
+
+    job.told, job.updates = {"seen": seen}, ({"seen": seen.extend(batch) or seen} for batch in jobs.run(job, work))
+    before = jobs.follow(job)
+    next(before)
+    go.release()
+    assert next(before)["seen"] == [0]
+    after = jobs.follow(job)
+    assert next(after)["seen"] == [0], "what was told before"
+    with pytest.raises(StopIteration) as end:
+        next(before)
+    assert end.value.value is True and job.detached_at is None, "another page follows"
+    go.release(2)
+    for _ in after:
+        pass
+    assert seen == [0, 1, 2, jobs.Done("result")] and not job.is_abandoned()
+
+
+def test_a_run_moves_to_the_page_loaded_anew_once_it_has_started():
+    board = jobs.JobBoard()
+    job = board.open("tab")
+    assert board.move(job.ticket, "tab anew") is None, "Gradio forgets who waits in line"
+    board.start("tab", job.ticket)
+    assert board.move("another", "tab anew") is None
+    assert board.move(job.ticket, "tab anew") is job
+    assert board.of("tab", job.ticket) is None and board.of("tab anew", job.ticket) is job and board.of("tab anew", "") is None
+    assert board.stop("tab") is None and board.stop("tab anew") == "running"
+    job.ended.set()
+    assert board.close("tab anew") is job and board.move(job.ticket, "later") is None
 
 
 def pulled(runs: watched.WatchedRuns, *wanted) -> dict:
@@ -90,9 +141,7 @@ def test_a_run_whose_visitor_left_keeps_the_device_to_itself():
         free.wait(5)
         order.append("first")
 
-    updates = jobs.run(left, first)
-    next(updates)
-    updates.close()
+    leave(left, first)
     second = threading.Thread(target=drain, args=(after, lambda: order.append("second")))
     second.start()
     second.join(0.1)

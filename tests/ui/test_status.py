@@ -9,14 +9,14 @@ from hsd.records import Progress
 
 
 def test_a_count_that_the_message_tells_is_told_once():
-    from ui.page import progress
+    from ui.status import progress
 
     words = json.dumps(progress(Progress("cost", 0, 49, 26.0, "0 of 49 costs known to 2%"), 0.0), ensure_ascii=False)
     assert "Cost · 0 of 49 costs known to 2% · 26 s left" in words
 
 
 def test_progress_reads_as_a_sentence_with_remaining_time():
-    from ui.page import progress
+    from ui.status import progress
 
     words = json.dumps(progress(Progress("fetch model", 1_000_000, 9_000_000, 75.0), 1 / 9), ensure_ascii=False)
     assert "Fetch model · 1 MB of 9 MB · 75 s left" in words and '"aria-valuenow": "11"' in words
@@ -26,7 +26,7 @@ def test_progress_reads_as_a_sentence_with_remaining_time():
     ("left", "words"), [(0.0, "under a second"), (0.3, "under a second"), (1.4, "1 s"), (119.6, "2 min 00 s"), (75, "75 s")]
 )
 def test_remaining_time_is_told_in_whole_seconds(left, words):
-    from ui.page import progress
+    from ui.status import progress
 
     assert f"{words} left" in json.dumps(progress(Progress("cost", 0, 49, left, "costs"), 0.0))
 

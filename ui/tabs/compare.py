@@ -18,9 +18,10 @@ from ui.engine import CompareRequest, Setup
 from ui.figures.measured import bars, scatter
 from ui.jobs import Job
 from ui.nodes import Node, el, nodes, table, valued
-from ui.page import Ids, Page, Updates, done
+from ui.page import Ids, Page, Updates
 from ui.planning import check_whole
 from ui.sidebar import Sidebar, read_setup
+from ui.status import done
 from ui.tabs.predictions import against_measured
 from ui.tabs.sweep import create_sweep
 
@@ -52,6 +53,7 @@ def create_compare(page: Page, side: Sidebar) -> None:
 
     button = page.actions["compare"]
     page.run_buttons += [button, lossless]
+    page.form += [prompts, repeats, limit, others]
     outputs = [verdict, chart, points, figures, models]
 
     def draw(comparison: Comparison, recorded: bool) -> Updates:

@@ -20,9 +20,10 @@ from hsd.plan.record import Plan
 from ui import text
 from ui.jobs import explain
 from ui.nodes import el, nodes, sends
-from ui.page import RESULTS, Ids, Page, Updates, done, failure
+from ui.page import RESULTS, Ids, Page, Updates
 from ui.planning import Limits, make_plan
 from ui.runs import RunPair
+from ui.status import done, failure
 from ui.trace_file import read_trace
 
 MAX_UPLOAD = "20mb"

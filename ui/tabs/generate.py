@@ -18,12 +18,13 @@ from ui import stack_trace, text, token_pane
 from ui.engine import GenerateRequest
 from ui.jobs import Failed, Job
 from ui.nodes import Node, el, json_html, nodes
-from ui.page import Ids, Page, Updates, done, failure
+from ui.page import Ids, Page, Updates
 from ui.planning import check_whole
 from ui.recorder import Recorder, replayed
 from ui.runs import RunPair
 from ui.sample import PROMPT, UNPLANNED
 from ui.sidebar import Sidebar, read_sampling, read_setup
+from ui.status import done, failure
 from ui.watched import Parts, Watched
 
 
@@ -75,6 +76,7 @@ def create_generate(page: Page, side: Sidebar) -> None:
 
     button = page.actions["generate"]
     page.run_buttons.append(button)
+    page.form += [prompt, drafts, limit, beside, system, raw, rule]
     outputs = [notices, legend, pane, alone_pane, counters, stack, drafts]
 
     def colours(models: tuple[str, ...], ids: Ids) -> tuple[str, ...]:

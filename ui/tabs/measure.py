@@ -19,10 +19,11 @@ from ui.figures.acceptance import heatmap
 from ui.figures.costs import curves
 from ui.jobs import Failed, Job, explain
 from ui.nodes import Node, el, nodes, sends, swatch, table, valued
-from ui.page import Ids, Page, Updates, done, failure
+from ui.page import Ids, Page, Updates
 from ui.palette import slot_of
 from ui.planning import Limits, make_plan
 from ui.sidebar import Sidebar, read_sampling, read_setup
+from ui.status import done, failure
 from ui.tabs.kinds import kind_table
 
 
@@ -53,6 +54,7 @@ def create_measure(page: Page, side: Sidebar) -> None:
 
     button = page.actions["measure"]
     page.run_buttons.append(button)
+    page.form += [thorough, again, prompts, kind, column]
     outputs = [facts, heat, cost, figures]
 
     def draw(measurement: Measurement, badge: str | None = None, hint: str | None = None) -> Updates:

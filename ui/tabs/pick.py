@@ -14,9 +14,10 @@ from ui import text
 from ui.engine import CandidateRow
 from ui.jobs import explain, shortened
 from ui.nodes import Node, el, nodes, sends, swatch, table
-from ui.page import Page, Updates, done, failure
+from ui.page import Page, Updates
 from ui.palette import slot_of
-from ui.sidebar import MAX_CANDIDATES, Sidebar, added, memory_fit, memory_of, picker_value, read_setup, selected
+from ui.sidebar import MAX_CANDIDATES, Sidebar, added, listed_for, memory_fit, memory_of, picker_value, read_setup, selected
+from ui.status import done, failure
 
 
 def create_pick(page: Page, side: Sidebar) -> None:
@@ -29,14 +30,14 @@ def create_pick(page: Page, side: Sidebar) -> None:
 
     shown = [side.picker, side.memory, models, page.status]
 
-    def look(target: Any, picker: Any, device: Any, dtype: Any, extra: str = "", fresh: bool = False) -> Updates:
-        """Every candidate for these settings; `extra` is a name to add, `fresh` ticks what every target has."""
+    def look(target: Any, picker: Any, device: Any, dtype: Any, extra: str = "") -> Updates:
+        """Every candidate for these settings, `extra` is a name to add; for other settings than before, what every target has is ticked."""
         try:
             setup = read_setup(target, picker, device, dtype)
             more = tuple(dict.fromkeys((*added(picker), *([extra] if extra else []))))[-MAX_CANDIDATES:]
             rows = page.engine.candidates(setup.target, more, setup.device, setup.dtype)
             ticked = list(dict.fromkeys((*selected(picker), *([extra] if extra else []))))
-            if fresh:
+            if listed_for(picker) != [setup.target, setup.device, setup.dtype]:
                 ticked += [row.name for row in rows if row.kind != "model" and row.status == "ready" and row.name not in ticked]
             usable = {row.name for row in rows if row.status != "unusable"}
             ticked = [name for name in ticked if name in usable]
@@ -44,15 +45,11 @@ def create_pick(page: Page, side: Sidebar) -> None:
         except Exception as error:
             return {page.status: failure(explain(error))}
         updates: Updates = {
-            side.picker: picker_value(rows, ticked, more, setup.target),
+            side.picker: picker_value(rows, ticked, more, setup),
             side.memory: fit,
             models: candidate_table(rows, setup.target),
         }
         return updates | {page.status: said_of(extra, rows, setup.target)} if extra else updates
-
-    @sends
-    def refresh(target: Any, picker: Any, device: Any, dtype: Any) -> Updates:
-        return look(target, picker, device, dtype, fresh=True)
 
     @sends
     def arrive(target: Any, picker: Any, device: Any, dtype: Any) -> Updates:
@@ -89,7 +86,7 @@ def create_pick(page: Page, side: Sidebar) -> None:
     page.load = (arrive, side.setup, [side.target, side.device, *shown])
     page.after_run = (fit, side.setup, [side.memory, page.status])
     for part in (side.target, side.device, side.dtype):
-        part.change(refresh, side.setup, shown, **quiet)
+        part.change(sends(look), side.setup, shown, **quiet)
     side.picker.change(tick, side.setup, [side.memory, models, page.status], trigger_mode="always_last", **quiet)
     gr.on([add.click, name.submit], add_model, [name, *side.setup], shown, **quiet)
 

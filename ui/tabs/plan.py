@@ -17,8 +17,9 @@ from ui.figures.latency import bars, stacked
 from ui.figures.path import layers
 from ui.jobs import explain
 from ui.nodes import Node, decoded, el, json_html, nodes, sends, table
-from ui.page import Ids, Page, Updates, done, failure
+from ui.page import Ids, Page, Updates
 from ui.planning import Limits, WhatIf, make_plan, multipliers, read_limits, shortest_path, sliders, what_if
+from ui.status import done, failure
 from ui.tabs.calculator import create_calculator
 from ui.tabs.foresight import create_foresight, first_rates, tipping
 from ui.tabs.ranking import alternatives

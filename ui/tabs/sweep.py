@@ -15,7 +15,8 @@ from ui.engine import CompareRequest, Setup
 from ui.figures.measured import swept
 from ui.jobs import Failed, Job
 from ui.nodes import Node, el, nodes
-from ui.page import Ids, Page, Updates, done
+from ui.page import Ids, Page, Updates
+from ui.status import done
 from ui.tabs.predictions import sweep_errors
 
 
