@@ -22,6 +22,7 @@ from hsd.units import byte_size
 
 ALTERNATIVES = 12  # ranked hierarchies in a plan, the best of different chains of models
 REPLAYED_CHAINS = 12  # chains whose thresholds are refined once more by replaying the traces
+SEARCHED_CHAINS = 3  # the best of those, for which all values of a threshold are tried
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,14 +138,23 @@ def plan_with(predictor: Predictor, max_depth: int, max_threshold: int, memory_l
 
 def _ranked(predictor: Predictor, found: list[Candidate], max_threshold: int) -> list[Candidate]:
     """Candidates by the model that ranks, best first; equal ones with fewer drafts first."""
-    if predictor.positions is not None:
-        replayed = []
-        for rank, candidate in enumerate(found):
-            if rank < REPLAYED_CHAINS or len(candidate.chain) <= 2:
-                chain = candidate.chain
-                replayed.append(descend(lambda t, chain=chain: predictor.seconds(chain, t), candidate, predictor.problem, max_threshold))
-        found = replayed
-    return sorted(found, key=lambda candidate: (candidate.seconds, len(candidate.chain), candidate))
+
+    def order(candidate: Candidate) -> tuple[float, int, Candidate]:
+        return candidate.seconds, len(candidate.chain), candidate
+
+    def replayed(candidate: Candidate, reach: int) -> Candidate:
+        chain = candidate.chain
+        return descend(lambda thresholds: predictor.seconds(chain, thresholds), candidate, predictor.problem, max_threshold, reach)
+
+    if predictor.positions is None:
+        return sorted(found, key=order)
+    near = [replayed(candidate, 1) for rank, candidate in enumerate(found) if rank < REPLAYED_CHAINS or len(candidate.chain) <= 2]
+    near.sort(key=order)
+    # Replayed seconds have hollows, where the last pass of most blocks is just filled: the winner must not sit in a side one.
+    whole = [candidate for rank, candidate in enumerate(near) if rank < SEARCHED_CHAINS or len(candidate.chain) <= 2]
+    return sorted(
+        [*(replayed(candidate, max_threshold) for candidate in whole), *(other for other in near if other not in whole)], key=order
+    )
 
 
 def _widest_of(hierarchy: Hierarchy) -> int:

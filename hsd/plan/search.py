@@ -100,22 +100,21 @@ def best_by_exact(graph: Graph, max_depth: int, memory_limit_bytes: int | None, 
     return sorted(found)
 
 
-def descend(score: Callable[[tuple[int, ...]], float], start: Candidate, problem: Problem, max_threshold: int) -> Candidate:
-    """Steepest descent over neighbouring thresholds (one of them one up or down) under `score`, seconds per token."""
+def descend(score: Callable[[tuple[int, ...]], float], start: Candidate, problem: Problem, max_threshold: int, reach: int) -> Candidate:
+    """Coordinate descent under `score`, seconds per token: the values of one threshold at a time, at most `reach` away, until none is
+    better."""
     best = Candidate(score(start.thresholds), start.chain, start.thresholds)
     limits = [problem.longest(model, max_threshold) for model in start.chain[:-1]]
-    while True:
-        around = [
-            Candidate(score(moved), best.chain, moved)
-            for level, limit in enumerate(limits)
-            for step in (-1, 1)
-            if 1 <= best.thresholds[level] + step <= limit
-            and (moved := (*best.thresholds[:level], best.thresholds[level] + step, *best.thresholds[level + 1 :]))
-        ]
-        nearest = min(around, default=best)
-        if nearest.seconds >= best.seconds:
-            return best
-        best = nearest
+    level, tried = 0, 0  # levels in a row that did not lower it
+    while tried < len(limits):
+        now = best.thresholds[level]
+        values = [value for value in range(max(1, now - reach), min(limits[level], now + reach) + 1) if value != now]
+        moved = [(*best.thresholds[:level], value, *best.thresholds[level + 1 :]) for value in values]
+        nearest = min((Candidate(score(thresholds), best.chain, thresholds) for thresholds in moved), default=best)
+        tried = 1 if nearest.seconds < best.seconds else tried + 1
+        best = min(best, nearest, key=lambda candidate: candidate.seconds)
+        level = (level + 1) % len(limits)
+    return best
 
 
 def _exact(problem: Problem, candidate: Candidate) -> Candidate:

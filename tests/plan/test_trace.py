@@ -205,6 +205,21 @@ def test_plan_by_traces_is_the_best_of_all_thresholds(measured, with_traces, pro
     assert plan(measurement, max_threshold=8).predicted_s_per_token.trace <= best * 1.005
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_plan_by_traces_of_short_texts_sits_in_no_side_hollow(measured, with_traces, problem_of, seed):
+    """Texts of 64 tokens take a whole number of blocks, so that seconds per token fall and rise several times along a threshold."""
+    random = np.random.default_rng(seed)
+    accept = {(0, 1): [random.random(64) < 0.5 for _ in range(16)], (1, 2): [random.random(64) < 0.98 for _ in range(16)]}
+    accept[0, 2] = [below & above for below, above in zip(accept[0, 1], accept[1, 2], strict=True)]
+    rates = [[0.0, 0.5, 0.49], [0.0, 0.0, 0.98], [0.0, 0.0, 0.0]]
+    measurement = with_traces(measured([0.05, {1: 2.4, 4: 2.6, 8: 4.0}, {1: 8.0, 8: 8.5, 16: 12.0}], rates), accept)
+    problem = problem_of(measurement, 16)
+    positions = load(measurement, problem)
+    grid = [(s, t) for s in range(1, 17) for t in range(1, 17)]
+    best = min(float(replay(positions, problem, (0, 1, 2), t).per_token(0.0)[0].sum()) for t in grid)
+    assert plan(measurement, max_threshold=16).predicted_s_per_token.trace <= best * 1.002
+
+
 def test_replay_is_deterministic(measured, with_traces):
     random = np.random.default_rng(8)
     accept = {(0, 1): [random.random(90)]}
