@@ -32,12 +32,18 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return chosen
 
 
+def is_open_to_strangers(chosen: argparse.Namespace) -> bool:
+    """Whether people may come who have no business with the folders of this machine."""
+    elsewhere = chosen.host not in (LOCAL, "localhost", "::1")
+    return chosen.share or bool(os.environ.get("SPACE_ID")) or (elsewhere and chosen.auth is None)
+
+
 def main(arguments: list[str] | None = None) -> int:
     chosen = parse(sys.argv[1:] if arguments is None else arguments)
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
     os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
-    if chosen.share or os.environ.get("SPACE_ID"):
+    if is_open_to_strangers(chosen):
         os.environ.setdefault("HSD_LOCAL_MODELS", "0")
 
     from ui import sample

@@ -19,8 +19,6 @@ from hsd.records import Estimate, Sampling
 from hsd.settings import DEFAULT_CANDIDATES, DEFAULT_TARGET
 from hsd.units import byte_size
 
-HELP = "measure forward costs and acceptance rates on this device"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--target", default=DEFAULT_TARGET, help="model whose output is wanted (default: %(default)s)")

@@ -27,6 +27,21 @@ def test_only_this_machine_unless_asked(monkeypatch):
     assert app.parse([]).host == "10.0.0.1"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "open_to_strangers"),
+    [
+        ("", False),
+        ("--host localhost", False),
+        ("--host 0.0.0.0 --auth anna:secret", False),
+        ("--host 0.0.0.0", True),
+        ("--share", True),
+        ("--share --auth anna:secret", True),
+    ],
+)
+def test_folders_of_the_machine_are_closed_where_strangers_may_come(arguments, open_to_strangers):
+    assert app.is_open_to_strangers(app.parse(arguments.split())) is open_to_strangers
+
+
 @pytest.mark.parametrize("given", ["anna", "anna:", ":secret", ""])
 def test_a_bad_auth_is_a_clear_sentence(given, capsys):
     with pytest.raises(SystemExit) as stopped:
