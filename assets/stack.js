@@ -39,8 +39,8 @@
   hsd.stack = function (element, props, watch) {
     const slot = hsd.slot(element);
     const bar = make("div", "stack-bar");
-    const button = (label, name) => make("button", "plain", label, { type: "button", "aria-label": name });
-    const back = button("◀", "Previous target round"), play = button("▶ Replay", "Replay round by round"), next = button("▶", "Next target round");
+    const button = (label, name) => make("button", "plain", label, Object.assign({ type: "button" }, name && { "aria-label": name }));
+    const back = button("◀", "Previous target round"), play = button("▶ Replay"), next = button("▶", "Next target round");
     const range = make("input", "", "", { type: "range", min: "1", value: "1", "aria-label": "Target round" });
     const count = make("span", "muted");
     const view = make("div", "stack-view");

@@ -121,16 +121,19 @@
     slot.addEventListener("scroll", () => { pane.follow = slot.scrollHeight - slot.scrollTop - slot.clientHeight < 60; }, { passive: true });
     const at = (event) => Array.prototype.indexOf.call(slot.children, event.target.closest(".tk"));
     slot.addEventListener("mouseover", (event) => { if (event.target.closest(".tk")) detail(pane, at(event)); });
-    slot.addEventListener("click", (event) => {
-      const round = event.target.closest(".tk") ? detail(pane, at(event)) : undefined;
+    function unfold(index) { // the target round that the token comes from
+      const round = detail(pane, index);
       if (round !== undefined && id === "token-pane") document.dispatchEvent(new CustomEvent("hsd-round", { detail: round }));
-    });
+    }
+    slot.addEventListener("click", (event) => { if (event.target.closest(".tk")) unfold(at(event)); });
     slot.addEventListener("keydown", (event) => {
-      const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-      if (!step) return;
+      const step = { ArrowRight: 1, ArrowLeft: -1, Enter: 0 }[event.key];
+      if (step === undefined) return;
       event.preventDefault();
       const now = pane.current ? Array.prototype.indexOf.call(slot.children, pane.current) : -1;
-      detail(pane, Math.max(0, Math.min(pane.shown - 1, now + step)));
+      const index = Math.max(0, Math.min(pane.shown - 1, now + step));
+      if (step) detail(pane, index); else unfold(index);
+      if (pane.current) pane.current.scrollIntoView({ block: "nearest" });
     });
     feed(pane, props.value);
     setTimeout(() => { if (!pane.frame) take(pane, []); }, 400); // the line of the clock may be mounted after the pane
