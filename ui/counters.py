@@ -58,8 +58,7 @@ class Counters:
             seen = "–"
             if below and self.examined[name]:
                 seen = f"{fmt.percent(self.accepted[name] / self.examined[name])} of {self.examined[name]} examined"
-            known = measurement.acceptance.get(below, {}).get(name) if measurement and below else None
-            measured = f"{fmt.percent(known.mean)} ({fmt.percent(known.low)}–{fmt.percent(known.high)})" if known else "–"
+            measured = _rate(measurement, below, name) if measurement and below else "–"
             label = el("span", swatch(slot_of(name, palette_models)), name, cls="named")
             rows.append([label, str(self.committed[name]), seen, measured, share])
         figures = el(
@@ -72,6 +71,15 @@ class Counters:
         )
         head: list[Node] = ["Model", "Tokens generated", "Accepted from below, this run", "Measured rate α", "Share of time"]
         return el("div", figures, table(head, rows, "Counters by level"))
+
+
+def _rate(measurement: Measurement, draft: str, verifier: str) -> str:
+    """The measured α; of a draft without weights it is the rate of first tokens, unlike the share of all that a run examined."""
+    known = measurement.acceptance.get(draft, {}).get(verifier)
+    if known is None or draft in measurement.block_gains:
+        return "–"
+    interval = f" ({fmt.percent(known.low)}–{fmt.percent(known.high)})" if known.interval else ""
+    return fmt.percent(known.mean) + interval
 
 
 def _figure(value: str, label: str) -> Node:

@@ -100,7 +100,7 @@ def read_setup(target: Any, picker: Any, device: Any, dtype: Any) -> Setup:
     if not name or len(name) > 300:
         raise BadInput("Choose a target model: a name from the list, a hub id, or a folder on the server.")
     if dtype not in DTYPES:
-        raise BadInput(f"The number format is “{str(dtype)[:40]}”; choose one of {', '.join(DTYPES)}.")
+        raise BadInput(f"The precision is “{str(dtype)[:40]}”; choose one of {', '.join(DTYPES)}.")
     return Setup(name, selected(picker), str(device or "auto")[:40], str(dtype))
 
 
@@ -115,7 +115,7 @@ def read_sampling(temperature: Any, top_k: Any, top_p: Any, seed: Any) -> Sampli
 
 
 def listed_for(picker: Any) -> Any:
-    """Target, device and number format that the candidates in the browser are listed for."""
+    """Target, device and precision that the candidates in the browser are listed for."""
     picker = decoded(picker)
     return picker.get("for") if isinstance(picker, dict) else None
 

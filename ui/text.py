@@ -8,10 +8,12 @@ PICK, MEASURE, PLAN, GENERATE, COMPARE, EXPORT = "1 Pick", "2 Measure", "3 Plan"
 UNEXPECTED = "Something unexpected went wrong here ({kind}); the details are in the server's log. The page goes on working; try again."
 STOPPED_BEFORE_START = "Stopped before it started."
 STARTING = "Starting …"
-WAITING = "Waiting for the device: one run at a time uses it, yours comes next in line."
+WAITING = "Waiting for the device: one run at a time uses it, and yours is in line."
 READY = "Ready."
 STOPPING = "Stopping…"
 NOTHING_TO_STOP = "Nothing of yours is running."
+COMPARED = "Compared ({key})."
+COMPARED_BEFORE = "Compared ({key}), with the plan from before the one on this page. Its id fetches it on the Export tab."
 FOLLOWED_ELSEWHERE = "This run goes on in another tab of yours. Load this page anew to use it."
 STILL_RUNNING = "Still running."
 BACK = "Ready. Your results from before the page was loaded anew are here."
@@ -21,13 +23,13 @@ RUN_ID = "run {key}"
 # Sidebar
 TARGET = "Target model"
 TARGET_INFO = "The model whose text you get. A name from the list, a hub id, or a folder on the server."
-DEVICE, DEVICE_AUTO = "Device", "choose by itself"
-DTYPE = "Number format of the target"
+DEVICE, DEVICE_AUTO = "Device", "automatic"
+DTYPE = "Precision of the target (dtype)"
 CANDIDATES = "Candidate drafts"
 UNUSABLE = "not usable here: the reasons"
-CANDIDATE_KINDS = {"free": "free", "derived": "made from the target", "model": "model"}
+CANDIDATE_KINDS = {"free": "model-free", "derived": "made from the target", "model": "model"}
 CANDIDATES_INFO = "The planner chooses among the ticked ones; measuring takes time for each."
-CANDIDATES_WAITING = "Looking which drafts this machine can run …"
+CANDIDATES_WAITING = "Checking which drafts can run here …"
 SAMPLING = "Sampling"
 TEMPERATURE, TOP_K, TOP_P, SEED = "Temperature (0 is greedy)", "Top-k (0 is off)", "Top-p (1 is off)", "Seed"
 MEMORY, MEMORY_FIT = "Memory", "Computed from the configurations before anything is loaded"
@@ -53,7 +55,7 @@ MEASURE_HELP = (
 THOROUGH = "Thorough (more prompts and widths, takes several times longer)"
 AGAIN = "Measure again, even if there is a kept measurement of the same conditions"
 OWN_PROMPTS = "Your own prompts"
-OWN_PROMPTS_HELP = "Paste prompts or load a file; empty takes the built-in set of about 40. txt: one a line, or separated by blank lines."
+OWN_PROMPTS_HELP = "Paste prompts or load a file; empty takes the built-in set of about 40. txt: one per line, or separated by blank lines."
 PROMPTS_FILE, PROMPTS_FORMAT, PROMPTS_COLUMN = "Load a prompt file", "Format", "Column or field (jsonl, csv)"
 PROMPTS_NOT_TEXT = "This file is not text in UTF-8; save it as txt, jsonl or csv."
 HEATMAP = "Acceptance rate of a token of the row's model at the column's model; ± is half the 95 % interval"
@@ -63,7 +65,7 @@ MEASURE_HEAD = ("Model", "Narrowest pass (median, 95 %)", "Widest pass (median, 
 KIND = "Kind of prompt"
 BY_KIND = "Acceptance at {target} by kind of prompt: mean over n prompts, with the 95 % interval where n is {fewest} or more"
 MEASURE_NOTE = "Beside the passes, in µs: {overheads}. All models together: {total} of weights."
-OVERHEADS, OVERHEAD_ROUNDS = "{target} a target round, {token} a token", "a round of {rounds}"
+OVERHEADS, OVERHEAD_ROUNDS = "{target} per target round, {token} per token", "per round of {rounds}"
 SETTINGS = "{count} prompts ({name}) · context {context} tokens · {sampling} · {environment} · {kernels} · {time} UTC"
 KEPT = "Kept measurement of the same models, device, versions, settings and prompts; “Measure again” makes a new one."
 FOUND_KEPT = "A kept measurement of {time} was made under the same conditions and is shown ({key}). Tick “Measure again” for a new one."
@@ -74,9 +76,9 @@ NO_MEASUREMENT = "Nothing measured yet. Press “Measure”."
 # Plan
 PLAN_BUTTON = "Plan"
 PLAN_HELP = "Finds the hierarchy and thresholds with the lowest predicted time per token. “No draft” and “one draft” always compete."
-MAX_DEPTH, MAX_THRESHOLD = "Most drafts in the stack", "Largest threshold"
+MAX_DEPTH, MAX_THRESHOLD = "Max drafts in the hierarchy", "Max threshold"
 MEMORY_LIMIT = "Memory limit in GB (0: none)"
-GRAPH = "The hierarchy: a draft hands its block up, the thick path is the plan. α: acceptance; R: rounds a block, at the target a token"
+GRAPH = "The hierarchy: a draft hands its block up, the thick path is the plan. α: acceptance; R: rounds per block, at the target per token"
 LATENCY = "Predicted time per token of the best hierarchies, with 95 % interval"
 STACKED = "Where the time of one token goes"
 PATH = "The shortest-path problem behind the plan"
@@ -97,8 +99,8 @@ WHAT_IF_SAME = "The plan stays the same."
 WHAT_IF_OTHER = "The plan changes; with the measured numbers it is {plan}."
 WHAT_IF_RANKED = "Ranked by the exact expression; replayed traces rank {plan} first."
 TARGET_ALONE = "target alone"
-DRAFTS_BELOW, SPEEDUP = "Drafts below the target", "Against the target alone"
-PREDICTED_A_TOKEN, PREDICTED_EXACT = "Predicted a token (95 %)", "Predicted a token, exact expression"
+DRAFTS_BELOW, SPEEDUP = "Drafts below the target", "Speedup over the target alone"
+PREDICTED_A_TOKEN, PREDICTED_EXACT = "Predicted per token (95 %)", "Predicted per token, exact expression"
 LATENCY_MODELS = {"trace": "Replayed traces", "exact": "Exact expression", "paper": "Paper, Theorem 2.2"}
 TIPPING = "What would change the plan?"
 TIPPING_HELP = (
@@ -126,7 +128,7 @@ GROWTH_HELP = (
 GROWTH_BUTTON = "Time the planner"
 CALCULATOR = "Calculator without any model"
 CALCULATOR_HELP = (
-    "Type or paste a table: a row for each model, smallest first and the target last, with its cost in milliseconds a pass and its "
+    "Type or paste a table: a row for each model, smallest first and the target last, with its cost in milliseconds per pass and its "
     "acceptance rate at each larger model. Commas, semicolons or tabs."
 )
 CALCULATOR_TABLE, CALCULATE = "Costs (ms) and acceptance rates", "Calculate"
@@ -145,8 +147,8 @@ VERIFICATION = "Verification rule when sampling"
 VERIFICATION_INFO = "Both keep the target's distribution; block verification (Sun et al. 2024) keeps more tokens. Greedy runs need neither."
 RULES = {"token": "token by token", "block": "by block"}
 MORE_SETTINGS = "System prompt, chat template, verification rule"
-MAX_NEW = "Most new tokens"
-ALONE = "Then the target alone too"
+MAX_NEW = "Max new tokens"
+ALONE = "Also run the target alone"
 REPLAY, REPLAY_SLOW = "Replay both on one clock", "Replay at ¼ speed"
 PANE_LABEL = "Generated text, coloured by the model that generated each token. Arrow keys step through the tokens."
 PANE_EMPTY = "The text appears here, each token in the colour of the model that generated it."
@@ -188,13 +190,20 @@ LOSSLESS_LINE = "{cases} greedy cases: {equal} equal, {near} near-ties, {differe
 SAMPLING_LINE = "{hierarchy}: χ² = {chi:.1f} with {degrees} degrees of freedom over {samples} samples, p = {p:.3f}: {verdict}."
 SAMPLING_VERDICT = {True: "the target's distribution", False: "not the target's distribution"}
 SWEEP_STOPPED = "Stopped before the sweep was complete; nothing was kept."
-SWEEP_LINE = "{count} runs, predicted against measured: median error {median}, largest {largest}. {regrets}"
+SWEEP_LINE = "{count} points, predicted against measured: median error {median}, largest {largest}. {regrets}"
 REGRET = "Planned best is {regret} slower than the best measured one ({prompts})."
 WITH_TRANSFORMERS = "Include transformers' own modes"
 COMPARE_BARS = "Measured tokens per second, median with the spread over repeats; ◇ is the prediction"
 COMPARE_SCATTER = "Predicted against measured time per token; on the dashed line a prediction came true"
-METHOD, MEASURED_A_TOKEN = "Method", "Measured a token"
-COMPARE_HEAD = ("Tokens/s, spread", "Predicted tokens/s", "Against target alone", "Tokens per target pass", "Same text", "Outside rounds")
+METHOD, MEASURED_A_TOKEN = "Method", "Measured per token"
+COMPARE_HEAD = (
+    "Tokens/s, spread",
+    "Predicted tokens/s",
+    "Speedup over the target",
+    "Tokens per target pass",
+    "Same text",
+    "Outside rounds",
+)
 MODELS_CAPTION = "Latency models side by side: predicted time per token, with its error against the measured median"
 LOSSLESS_TITLE, SWEEP_TITLE = "Is it lossless?", "Do predictions come true?"
 SWEEP_PLOT = "Every hierarchy of the sweep: predicted with 95 % interval against measured with the spread over repeats"

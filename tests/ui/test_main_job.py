@@ -159,7 +159,7 @@ def test_a_saved_trace_tells_where_it_ran_and_is_stepped_through_again(visit, tm
     page = visit()
     page.measure()  # the plan is one of float32
     page.page.click("#sampling button.label-wrap")
-    page.page.get_by_label("Number format of the target").click()
+    page.page.get_by_label("Precision of the target (dtype)").click()
     page.page.click("[role=option]:has-text('bfloat16')")
     page.generate()
     page.finish("done")

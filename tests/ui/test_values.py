@@ -109,8 +109,8 @@ def test_acceptance_by_kind_has_an_interval_only_where_five_prompts_or_more_were
 def test_everything_beside_the_passes_is_told_with_its_unit():
     measurement = replace(make_measurement(), token_overhead_s=9.2e-6, round_overhead_s={"prompt-lookup": 54.2e-6, TARGET: 176e-6})
     told = json.dumps(measure_table(measurement), ensure_ascii=False)
-    assert f"in µs: 400 a target round, 9.20 a token; a round of prompt-lookup 54.2, {TARGET} 176. All" in told
-    assert "in µs: 400 a target round, 0 a token. All" in json.dumps(measure_table(make_measurement()), ensure_ascii=False)
+    assert f"in µs: 400 per target round, 9.20 per token; per round of prompt-lookup 54.2, {TARGET} 176. All" in told
+    assert "in µs: 400 per target round, 0 per token. All" in json.dumps(measure_table(make_measurement()), ensure_ascii=False)
 
 
 def test_prompts_of_a_measurement_that_was_stopped_are_those_that_were_measured():
@@ -241,3 +241,13 @@ def test_hostile_tokens_stay_data():
     run = replace(scripted_run("hostile"), hierarchy="x")
     value = token_pane.encode("r", run.tokens, run.models, run.models)
     assert [json.loads(line)[4] for line in value.splitlines()[1:]] == list(HOSTILE)
+
+
+def test_counters_tell_no_rate_of_a_draft_without_weights_and_no_interval_of_few_prompts():
+    measurement = make_measurement()
+    few = {name: {verifier: replace(rate, prompts=3) for verifier, rate in row.items()} for name, row in measurement.acceptance.items()}
+    counters = Counters(("prompt-lookup", "quantized:int4", TARGET))
+    told = json.dumps(counters.show(measurement.models, measurement), ensure_ascii=False)
+    assert "91 % (88" in told and "42 %" not in told, "the lookup's α is of first tokens, what a run examines is not"
+    told = json.dumps(counters.show(measurement.models, replace(measurement, acceptance=few)), ensure_ascii=False)
+    assert "91 %" in told and "(88" not in told
