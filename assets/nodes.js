@@ -90,10 +90,11 @@ window.hsd = window.hsd || {};
     return ids || ticket ? JSON.stringify(Object.assign(JSON.parse(ids || "{}"), { ticket })) : "";
   };
 
-  // What was filled in, or the fields as they are `now`.
-  hsd.form = function (now) {
-    const before = JSON.parse(kept("form") || "[]");
-    return before.length === now.length ? before : now;
+  // What was filled in, or the fields as they are `now` when nothing was; `form` names the fields, which another version has others of.
+  hsd.keepForm = function (form, now) { hsd.keep("form", JSON.stringify({ form, now })); };
+  hsd.form = function (form, now) {
+    const before = JSON.parse(kept("form") || "{}");
+    return before.form === form ? before.now : now;
   };
 
   // The sidebar would cover a phone's whole screen on arrival.

@@ -15,7 +15,7 @@ from ui.early import EarlyScript
 from ui.engine import Engine
 from ui.nodes import decoded, encoded, nodes, sends
 from ui.page import Ids, Page, Updates
-from ui.reload import keep_over_reloads
+from ui.reload import fill_in, keep_over_reloads
 from ui.sample import Sample
 from ui.sidebar import create_sidebar
 from ui.status import done, notices, status
@@ -73,8 +73,7 @@ def build(engine: Engine, sample: Sample | None = None) -> gr.Blocks:
         outputs = [page.notices, page.status, *page.run_buttons]
         page.stop.click(stop, [page.status], outputs, queue=False, show_progress="hidden", api_visibility="private")
         arrive, inputs, outputs = page.load
-        filled = demo.load(None, page.form, page.form, js="(...now) => window.hsd.form(now)")
-        filled.then(arrive, inputs, outputs, show_progress="hidden", api_visibility="private")
+        fill_in(page, demo).then(arrive, inputs, outputs, show_progress="hidden", api_visibility="private")
         demo.load(None, None, None, js="() => { window.hsd.arrive(); }")
         keep_over_reloads(page, demo)
     demo.queue(default_concurrency_limit=16, max_size=256)

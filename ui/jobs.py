@@ -39,7 +39,7 @@ class Job:
     ended: threading.Event = field(default_factory=threading.Event)
     updates: Iterator[Updates] | None = None  # of the page, from its start on
     told: Updates = field(default_factory=dict)  # what they have said so far, for a page that begins to follow
-    final: Updates = field(default_factory=dict)  # for when the run has ended
+    final: Callable[[Any], Updates] = lambda ids: {}  # for when the run has ended, given the ids of the page's results by then
     viewer: object = None  # who follows: the latest
     turn: threading.Lock = field(default_factory=threading.Lock)  # to advance `updates`
 

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import gradio as gr
@@ -107,7 +108,8 @@ class Page:
         """Let `button` start `handler(job, *inputs)` when the device is free; Stop works from the first moment on.
 
         Three events: buttons off at once; the run itself, which updates only what `live` names, since each output costs time at
-        every update; and at its end `job.final`, which may update `more` as well, with the buttons back. A page that is loaded anew
+        every update; and at its end `job.final`, which may update `more` as well, with the buttons back. By then the visitor may have
+        planned or loaded something else, so that it is told the results of that moment. A page that is loaded anew
         during the run goes on with the second (ui/reload.py).
         """
         always = [self.notices, self.status]
@@ -133,9 +135,14 @@ class Page:
                 yield from self._followed(job)
 
         @sends
-        def end(request: gr.Request) -> Updates:
+        def end(request: gr.Request, ids: Ids) -> Updates:
             job = self.jobs.close(request.session_hash)
-            return job.final | self.busy(False) if job else {self.run_buttons[0]: gr.skip()}  # Gradio takes no empty dict
+            if job is None:
+                return {self.run_buttons[0]: gr.skip()}  # Gradio takes no empty dict
+            try:
+                return job.final(ids) | self.busy(False)
+            except Exception as error:
+                return {self.status: failure(explain(error))} | self.busy(False)
 
         # A run that was stopped in line is still in Gradio's queue when its visitor clicks again: that click must not be dropped.
         quiet |= {"trigger_mode": "multiple"}
@@ -144,7 +151,7 @@ class Page:
         ran = begun.then(work, [self.ticket, *inputs], shown, concurrency_id="device", concurrency_limit=1, **quiet)
         ends = list(dict.fromkeys([self.ids, self.hero, *always, *self.run_buttons, *live, *more]))
         for course in (ran, back.change(go_on, [back], shown, concurrency_limit=None, **quiet)):
-            ended = course.then(end, None, ends, queue=False, **quiet)
+            ended = course.then(end, [self.ids], ends, queue=False, **quiet)
             if self.after_run:
                 again, given, outputs = self.after_run
                 ended.then(again, given, outputs, queue=False, **quiet)
@@ -163,7 +170,8 @@ class Page:
         except Exception as error:  # a visitor's mistake found before the work began, or a fault of the page itself
             job.stop.set()
             job.ended.set()
-            job.final = {self.status: failure(explain(error))}
+            failed = {self.status: failure(explain(error))}
+            job.final = lambda ids: failed
 
     def _followed(self, job: Job) -> Iterator[Updates]:
         elsewhere = yield from follow(job)
@@ -175,10 +183,11 @@ class Page:
         job: Job,
         work: Callable[[], Any],
         on_batch: Callable[[list[Any]], Updates],
-        on_done: Callable[[Any], Updates],
-        on_failed: Callable[[Failed], Updates] = lambda _: {},
+        on_done: Callable[[Any, Ids], Updates],
+        on_failed: Callable[[Failed, Ids], Updates] = lambda _, ids: {},
     ) -> Iterator[Updates]:
-        """Updates of one run: `on_batch` gets what the worker put (progress aside); `on_done` turns its result into `job.final`."""
+        """Updates of one run: `on_batch` gets what the worker put (progress aside); `on_done` its result, when the run has ended, with
+        the ids of the page's results by then; `on_failed` why there is none."""
         told: list[str] = []
         course = Course()
         for batch in run(job, work):
@@ -197,9 +206,9 @@ class Page:
             if updates:
                 yield updates
             if isinstance(last, Done):
-                job.final = on_done(last.value)
+                job.final = partial(on_done, last.value)
             elif isinstance(last, Failed):
-                job.final = {self.status: failure(last)} | on_failed(last)
+                job.final = lambda ids, last=last: {self.status: failure(last)} | on_failed(last, ids)
 
     def keep(self, ids: Ids, **items: Any) -> Ids:
         """Put results into the store; returns the ids with theirs."""

@@ -6,6 +6,7 @@ The browser keeps the fields of the form, the ids of the results (ui/store.py), 
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import fields
 from typing import Any
 
@@ -38,7 +39,17 @@ def keep_over_reloads(page: Page, demo: gr.Blocks) -> None:
     demo.load(None, None, [back], js="() => window.hsd.kept()")
     goes_on = [page.ids, page.hero, page.status, *page.outputs, *page.run_buttons, *page.backs]
     back.change(again, [back], goes_on, **quiet)
-    gr.on([part.change for part in page.form], None, page.form, None, js="(...now) => { window.hsd.keep('form', JSON.stringify(now)); }")
+    gr.on([part.change for part in page.form], None, page.form, None, js=f"(...now) => {{ window.hsd.keepForm('{_name(page)}', now); }}")
+
+
+def fill_in(page: Page, demo: gr.Blocks) -> gr.events.Dependency:
+    """The fields of the form as they were before the page was loaded anew; other events may follow."""
+    return demo.load(None, page.form, page.form, js=f"(...now) => window.hsd.form('{_name(page)}', now)")
+
+
+def _name(page: Page) -> str:
+    """Changes with the fields of the form."""
+    return hashlib.sha256(repr([(type(part).__name__, part.label) for part in page.form]).encode()).hexdigest()[:12]
 
 
 def read_ids(page: Page, data: Any) -> Ids:

@@ -79,6 +79,23 @@ def test_a_run_that_ended_meanwhile_is_told_by_the_page_that_is_loaded_anew(visi
     assert page.pane() == "".join(f"w{i} " for i in range(300))
 
 
+def test_what_is_planned_while_a_run_goes_on_stays_the_plan(visit):
+    page = visit()
+    page.measure()
+    page.generate("long", 300)
+    page.streaming()
+    page.tab("plan")
+    page.fill("#max-depth input", "1")
+    page.page.click("#plan")
+    page.page.wait_for_function("() => JSON.parse(document.querySelector('#hero [data-ids]').dataset.ids).plan")
+    ids = "() => JSON.parse(document.querySelector('#hero [data-ids]').dataset.ids)"
+    page.page.wait_for_timeout(500)
+    planned = page.page.evaluate(ids)["plan"]
+    page.finish("done")
+    page.page.wait_for_function(f"() => ({ids})().run")
+    assert page.page.evaluate(ids)["plan"] == planned
+
+
 def test_what_was_filled_in_is_there_again(visit):
     page = visit()
     page.tab("generate")

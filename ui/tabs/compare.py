@@ -79,18 +79,21 @@ def create_compare(page: Page, side: Sidebar) -> None:
     def compare(job: Job, ids: Ids, *given: Any) -> Iterator[Updates]:
         setup, request = request_of(page)(ids, *given)
 
-        def work() -> Ids:
-            return page.keep(ids, comparison=page.engine.compare(setup, request, job.items.put, job.notify, job.should_stop))
+        def work() -> str:
+            return page.store.put(page.engine.compare(setup, request, job.items.put, job.notify, job.should_stop))
 
-        def on_done(new: Ids) -> Updates:
-            return page.show(new) | {page.status: done(f"Compared ({text.RUN_ID.format(key=new.comparison)}).")}
+        def on_done(comparison: str, now: Ids) -> Updates:
+            key = text.RUN_ID.format(key=comparison)
+            if now.plan != ids.plan:  # the page shows another plan by now, which this says nothing of
+                return {page.status: done(text.COMPARED_BEFORE.format(key=key))}
+            return page.show(replace(now, comparison=comparison)) | {page.status: done(text.COMPARED.format(key=key))}
 
         yield from page.stream(job, work, lambda _: {}, on_done)
 
     def check(job: Job, ids: Ids, *given: Any) -> Iterator[Updates]:
         setup, request = request_of(page)(ids, *given)
 
-        def on_done(report: LosslessReport) -> Updates:
+        def on_done(report: LosslessReport, _: Ids) -> Updates:
             return {proof: lossless_answer(report), page.status: done(lossless_line(report))}
 
         yield {proof: None}

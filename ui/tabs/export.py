@@ -106,7 +106,7 @@ def read_upload(page: Page, ids: Ids, data: bytes | None) -> tuple[Ids, str]:
     """A measurement, plan or trace out of uploaded bytes; nothing else of the file is used, its name neither."""
     try:
         record = json.loads((data or b"").decode("utf-8"))
-    except (ValueError, UnicodeDecodeError):
+    except (ValueError, UnicodeDecodeError, RecursionError):
         raise BadInput(text.LOAD_NOT_JSON) from None
     kind = record.get("kind") if isinstance(record, dict) else None
     if kind == "measurement":

@@ -160,8 +160,8 @@ def create_generate(page: Page, side: Sidebar) -> None:
                     pair = keep(RunPair(pair.stacked, alone.gathered().run(only)))
             return pair
 
-        def on_done(pair: RunPair) -> Updates:
-            new = replace(ids, run=key)
+        def on_done(pair: RunPair, now: Ids) -> Updates:
+            new = replace(now, run=key)
             end = pair.stacked.end
             words = text.END_REASONS[end.reason] if end else ""
             if end and end.reason == "target_fault":
@@ -178,15 +178,14 @@ def create_generate(page: Page, side: Sidebar) -> None:
                 pane: whole.pane,
                 alone_pane: alone.gathered().pane if beside else "",
                 stack: stack_trace.value(pair.stacked.rounds, models, palette_models),
-                counters: whole.counters.show(palette_models, page.measurement(ids), pair.speedup),
+                counters: whole.counters.show(palette_models, page.measurement(new), pair.speedup),
                 page.hero: page.hero_of(new),
             }
             return updates | {notices: _notices(pair, False)}
 
-        def on_failed(failed: Failed) -> Updates:
-            some = bool(stacked.gathered().tokens)
-            new = replace(ids, run=key) if some else ids
-            return {page.ids: new} | (finish(new) if some else {})
+        def on_failed(failed: Failed, now: Ids) -> Updates:
+            new = replace(now, run=key)
+            return {page.ids: new} | finish(new) if stacked.gathered().tokens else {}
 
         with page.watched.shown(stacked, alone):
             yield {

@@ -94,7 +94,7 @@ def create_measure(page: Page, side: Sidebar) -> None:
         def on_batch(items: list[Any]) -> Updates:
             return draw(items[-1], "partial", text.PARTIAL_MEASUREMENT) if items else {}
 
-        def on_done(result: Ids) -> Updates:
+        def on_done(result: Ids, _: Ids) -> Updates:
             key = text.RUN_ID.format(key=result.measurement)
             if result.kept:
                 words = text.FOUND_KEPT.format(time=fmt.moment(page.measurement(result).environment.time), key=key)
@@ -102,9 +102,9 @@ def create_measure(page: Page, side: Sidebar) -> None:
                 words = f"{'Stopped; what was complete is kept' if job.stop.is_set() else 'Measured'} ({key})."
             return page.show(result) | {page.status: done(words)} | ({} if result.plan else _plan_trouble(page, result))
 
-        def on_failed(failed: Failed) -> Updates:
+        def on_failed(failed: Failed, now: Ids) -> Updates:
             if not partial:
-                return page.show(ids)
+                return page.show(now)
             kept = _planned(page, partial[0])
             key = text.RUN_ID.format(key=kept.measurement)
             return page.show(kept) | {

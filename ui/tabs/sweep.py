@@ -31,10 +31,10 @@ def create_sweep(page: Page, request_of: Callable[..., tuple[Setup, CompareReque
     def run_sweep(job: Job, ids: Ids, *given: Any) -> Iterator[Updates]:
         setup, request = request_of(ids, *given)
 
-        def on_done(found: Sweep) -> Updates:
+        def on_done(found: Sweep, _: Ids) -> Updates:
             return {answer: sweep_answer(found), picture: gr.Plot(swept(found), visible=True), page.status: done(sweep_line(found))}
 
-        def on_failed(failed: Failed) -> Updates:  # the measurement within the sweep would tell of itself
+        def on_failed(failed: Failed, _: Ids) -> Updates:  # the measurement within the sweep would tell of itself
             return {page.status: done(text.SWEEP_STOPPED)} if failed.cancelled else {}
 
         yield {answer: None}
