@@ -6,11 +6,11 @@ import secrets
 from dataclasses import dataclass, field
 
 from hsd.generate.events import EndEvent, Event, NoticeEvent, RoundEvent, TokenEvent
+from hsd.generate.record import Run
 from hsd.records import Environment
 from ui import token_pane
 from ui.counters import Counters
 from ui.engine import Engine, GenerateRequest, Setup
-from ui.runs import Run
 
 
 @dataclass(slots=True)
@@ -68,9 +68,9 @@ class Recorder:
 
     def run(self, request: GenerateRequest) -> Run:
         return Run(
-            self.models,
-            str(request.hierarchy),
+            request.hierarchy,
             request.prompt,
+            None,
             request.sampling,
             tuple(self.tokens),
             tuple(self.rounds),

@@ -13,8 +13,8 @@ from hsd.generate.collect import collect
 from hsd.generate.engine import generate
 from hsd.generate.levels import cannot_verify
 from hsd.generate.prompt import check_prompt, encode_prompt
+from hsd.generate.record import Run
 from hsd.generate.rule import RULES
-from hsd.generate.trace import trace_json
 from hsd.models.build import PROPOSERS
 from hsd.pick.registry import REGISTRY
 from hsd.plan.record import Plan
@@ -79,7 +79,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
             rule=RULES[args.verification],
         )
         generation = collect(events)
-        trace = trace_json(generation, hierarchy, sampling, models.environment, len(prompt_ids))
+        parts = generation.tokens, generation.rounds, generation.notices, generation.end
+        trace = Run(hierarchy, prompt, len(prompt_ids), sampling, *parts, models.environment).to_json()
     if args.trace:
         write_json(args.trace, trace)
     return {

@@ -10,7 +10,6 @@ from transformers import PreTrainedModel
 
 from hsd.generate.collect import Generation, collect
 from hsd.generate.engine import generate
-from hsd.generate.trace import broken_identities
 from hsd.pick.model_set import ModelSet
 from hsd.records import Hierarchy
 
@@ -24,6 +23,32 @@ def decode(models: ModelSet, hierarchy: Hierarchy, prompt_ids: Sequence[int], *,
     shown = [token_id for token_id in generation.token_ids if token_id not in models.eos_token_ids]
     assert generation.end.text == models.tokenizer.decode(shown, skip_special_tokens=False, clean_up_tokenization_spaces=False)
     return generation
+
+
+def broken_identities(generation: Generation, hierarchy: Hierarchy) -> list[str]:
+    """The counting identities of design §6 that do not hold, in words; empty when all do."""
+    broken = []
+    tokens, rounds = generation.tokens, generation.rounds
+    committed = len(generation.token_ids)
+    if len(tokens) != committed:
+        broken.append(f"{committed} tokens were committed, {len(tokens)} told")
+    by_model = {level.model: sum(token.generated_by == level.model for token in tokens) for level in hierarchy.levels}
+    if sum(by_model.values()) != committed:
+        broken.append(f"committed tokens {committed} are not the sum over models {by_model}")
+    for round_ in rounds:
+        if not 0 <= round_.accepted <= round_.drafted == len(round_.token_ids):
+            broken.append(f"a round of {round_.model} accepted {round_.accepted} of {round_.drafted} tokens")
+        if round_.outcome is not None and (round_.outcome == "bonus") != (round_.accepted == round_.drafted):
+            broken.append(
+                f"a round of {round_.model} that accepted {round_.accepted} of {round_.drafted} calls its next token {round_.outcome}"
+            )
+    target_rounds = [round_ for round_ in rounds if round_.model == hierarchy.target]
+    gained = sum(round_.accepted + 1 for round_ in target_rounds)
+    surplus = gained - committed  # what the final cut took away, less than the last round's gain
+    last = target_rounds[-1].accepted + 1 if target_rounds else 0
+    if not 0 <= surplus < max(1, last):
+        broken.append(f"the target's rounds gained {gained} tokens, {committed} were committed")
+    return broken
 
 
 def check_story(generation: Generation, hierarchy: Hierarchy) -> None:

@@ -6,10 +6,10 @@ import json
 from dataclasses import replace
 
 import pytest
-from decoding_checks import check_story, decode
+from decoding_checks import broken_identities, check_story, decode
 from tiny_models import small_set
 
-from hsd.generate.trace import broken_identities, trace_json
+from hsd.generate.record import Run
 from hsd.records import Hierarchy, Sampling
 
 HIERARCHY = Hierarchy.parse("prompt-lookup@2,far@3,near@4", "target")
@@ -104,7 +104,9 @@ def test_tokens_are_the_sum_over_models_and_over_rounds(models, drafts, temperat
 
 
 def test_the_trace_file_holds_every_token_and_round(models, run):
-    trace = json.loads(json.dumps(trace_json(run, HIERARCHY, Sampling(), models.environment, 5)))
+    kept = Run(HIERARCHY, "Hello", 5, Sampling(), run.tokens, run.rounds, run.notices, run.end, models.environment)
+    trace = json.loads(json.dumps(kept.to_json()))
+    assert Run.from_json(trace) == kept
     assert (trace["schema"], trace["kind"], trace["prompt_tokens"], trace["reason"]) == (1, "trace", 5, "max_new_tokens")
     assert [token["token_id"] for token in trace["tokens"]] == list(run.token_ids)
     assert "".join(token["text"] for token in trace["tokens"]) == trace["text"] == run.end.text

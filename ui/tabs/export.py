@@ -15,6 +15,7 @@ import gradio as gr
 
 from hsd.errors import BadInput
 from hsd.export.kinds import SUFFIXES
+from hsd.generate.record import Run
 from hsd.measure.record import Measurement
 from hsd.plan.record import Plan
 from ui import text
@@ -24,7 +25,6 @@ from ui.page import RESULTS, Ids, Page, Updates
 from ui.planning import Limits, make_plan
 from ui.runs import RunPair
 from ui.status import done, failure
-from ui.trace_file import read_trace
 
 MAX_UPLOAD = "20mb"
 KEPT = 32  # files of the latest exports: more than are on their way to browsers at once
@@ -115,7 +115,7 @@ def read_upload(page: Page, ids: Ids, data: bytes | None) -> tuple[Ids, str]:
     if kind == "plan":
         return page.keep(Ids(loaded=True), plan=Plan.from_json(record)), kind
     if kind == "trace":
-        return page.keep(ids, run=RunPair(read_trace(record))), kind
+        return page.keep(ids, run=RunPair(Run.from_json(record))), kind
     raise BadInput(text.LOAD_COMPARISON if kind == "comparison" else text.LOAD_UNKNOWN)
 
 
