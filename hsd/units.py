@@ -10,3 +10,8 @@ def byte_size(count: int) -> str:
     if count < 1e9:
         return f"{count / 1e6:.0f} MB"
     return f"{count / 1e9:.1f} GB" if count < 1e10 else f"{count / 1e9:.0f} GB"
+
+
+def counted(count: int, what: str) -> str:
+    """`1 repeat`, `3 repeats`."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"

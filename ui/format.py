@@ -71,11 +71,6 @@ def moment(iso: str) -> str:
     return iso[:16].replace("T", " ")
 
 
-def counted(count: int, what: str) -> str:
-    """`1 repeat`, `3 repeats`."""
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
-
-
 def drafts(hierarchy: Hierarchy) -> str:
     """The drafts of a hierarchy with room to break a line between them; the target alone has none."""
     return ", ".join(f"{level.model}@{level.threshold}" for level in hierarchy.drafts) or "target alone"

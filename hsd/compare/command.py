@@ -18,6 +18,7 @@ from hsd.measure.hub_prompts import PRESETS, load_named
 from hsd.measure.prompts import load_default
 from hsd.pick.registry import REGISTRY
 from hsd.plan.record import Plan
+from hsd.units import counted
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -121,7 +122,8 @@ def describe(result: dict[str, Any]) -> str:
 def _describe_comparison(result: dict[str, Any], where: str) -> str:
     base = next(method for method in result["methods"] if method["name"] == "target")["tokens_per_s"]["median"]
     lines = [
-        f"{where}; {result['prompts']} prompts, {result['max_new_tokens']} new tokens, {result['repeats']} repeats, interleaved.",
+        f"{where}; {counted(result['prompts'], 'prompt')}, {counted(result['max_new_tokens'], 'new token')}, "
+        f"{counted(result['repeats'], 'repeat')}, interleaved.",
         f"{'method':<28}{'tokens/s':>10}  {'spread':<16}{'× target':>9}  {'spread':<14}"
         f"{'predicted':>11}{'per pass':>10}{'loop':>7}  same text",
     ]
@@ -172,7 +174,7 @@ def _describe_lossless(result: dict[str, Any], where: str) -> str:
 
 def _describe_sweep(result: dict[str, Any], where: str) -> str:
     lines = [
-        f"{where}; {len(result['points'])} points, {result['repeats']} repeats; "
+        f"{where}; {counted(len(result['points']), 'point')}, {counted(result['repeats'], 'repeat')}; "
         f"error median {result['median_error']:.1%}, worst {result['max_error']:.1%}.",
         *(
             f"On {kind} the hierarchy predicted best is {regret:.1%} slower than the best measured."

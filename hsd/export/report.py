@@ -10,6 +10,7 @@ from hsd.measure.record import FEWEST_PROMPTS, Acceptance, Measurement
 from hsd.measure.steadiness import unsteady
 from hsd.plan.record import Alternative, Plan
 from hsd.records import Environment, Estimate, Sampling
+from hsd.units import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +196,8 @@ def _comparison_section(comparison: Comparison, plan: Plan) -> Section:
     differences = tuple(divergence.sentence() for divergence in comparison.divergences)
     text = (
         f"Measured on {comparison.environment.label()}, {comparison.environment.time}, {_settings(comparison.sampling)}: "
-        f"{comparison.prompts} prompts, at most {comparison.max_new_tokens} new tokens, {comparison.repeats} repeats, prefill excluded."
+        f"{counted(comparison.prompts, 'prompt')}, at most {comparison.max_new_tokens} new tokens, "
+        f"{counted(comparison.repeats, 'repeat')}, prefill excluded."
     )
     others = tuple(
         f"The hierarchy that ran here is {method.hierarchy}, not that of the plan above; its figures say nothing about that plan."

@@ -17,7 +17,7 @@ from hsd.measure.store import measure_or_find
 from hsd.pick.registry import REGISTRY
 from hsd.records import Estimate, Sampling
 from hsd.settings import DEFAULT_CANDIDATES, DEFAULT_TARGET
-from hsd.units import byte_size
+from hsd.units import byte_size, counted
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -72,7 +72,7 @@ def describe(result: dict[str, Any]) -> str:
     lines = [
         *result["notices"],
         f"Measured on {measurement.environment.label()}, {measurement.sampling.label()}, "
-        f"{len(measurement.traces)} prompts, {measurement.context_tokens} tokens of context.",
+        f"{counted(len(measurement.traces), 'prompt')}, {measurement.context_tokens} tokens of context.",
         "",
         "Milliseconds of one pass, by width, or of one call:",
     ]

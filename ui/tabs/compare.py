@@ -12,6 +12,7 @@ import gradio as gr
 from hsd.compare.record import Comparison, Divergence, LosslessReport, MethodResult
 from hsd.errors import BadInput
 from hsd.settings import MAX_NEW_TOKENS
+from hsd.units import counted
 from ui import format as fmt
 from ui import text
 from ui.engine import CompareRequest, Setup
@@ -161,7 +162,7 @@ def verdict_of(comparison: Comparison, recorded: bool) -> Node:
     stamp = comparison.environment
     where = " · ".join(
         (
-            f"{fmt.counted(comparison.prompts, 'prompt')} × {fmt.counted(comparison.repeats, 'repeat')}",
+            f"{counted(comparison.prompts, 'prompt')} × {counted(comparison.repeats, 'repeat')}",
             f"up to {comparison.max_new_tokens} tokens",
             comparison.sampling.label(),
             stamp.label(),

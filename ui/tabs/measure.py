@@ -12,6 +12,7 @@ from hsd.errors import BadInput, HsdError
 from hsd.measure.record import Measurement
 from hsd.measure.steadiness import unsteady
 from hsd.settings import MAX_PROMPT_CHARACTERS
+from hsd.units import counted
 from ui import format as fmt
 from ui import text
 from ui.engine import MeasureRequest, Setup
@@ -156,7 +157,9 @@ def _plan_trouble(page: Page, ids: Ids) -> Updates:
 def measure_facts(measurement: Measurement, badge: str | None, hint: str | None) -> Node:
     stamp = measurement.environment
     line = text.SETTINGS.format(
-        count=len(measurement.traces) or measurement.prompts.count,  # a file without traces tells only how many were chosen
+        prompts=counted(
+            len(measurement.traces) or measurement.prompts.count, "prompt"
+        ),  # a file without traces tells only how many were chosen
         name=measurement.prompts.name,
         context=measurement.context_tokens,
         sampling=measurement.sampling.label(),

@@ -25,7 +25,7 @@ def create_pick(page: Page, side: Sidebar) -> None:
         gr.Markdown(text.PICK_HELP)
         models = nodes(elem_id="candidate-table")
         with gr.Row(elem_classes="inline-form"):
-            name = gr.Textbox(label=text.ADD_MODEL, placeholder="HuggingFaceTB/SmolLM2-135M-Instruct", scale=4, elem_id="add-name")
+            name = gr.Textbox(label=text.ADD_MODEL, placeholder=text.ADD_EXAMPLE, scale=4, elem_id="add-name")
             add = gr.Button(text.ADD_BUTTON, scale=1, elem_id="add")
 
     shown = [side.picker, side.memory, models, page.status]

@@ -9,6 +9,7 @@ from typing import Any
 import gradio as gr
 
 from hsd.compare.record import Sweep
+from hsd.units import counted
 from ui import format as fmt
 from ui import text
 from ui.engine import CompareRequest, Setup
@@ -46,7 +47,7 @@ def create_sweep(page: Page, request_of: Callable[..., tuple[Setup, CompareReque
 
 def sweep_answer(found: Sweep) -> Node:
     stamp = found.environment
-    where = " · ".join((fmt.counted(found.repeats, "repeat"), found.sampling.label(), stamp.label(), f"{fmt.moment(stamp.time)} UTC"))
+    where = " · ".join((counted(found.repeats, "repeat"), found.sampling.label(), stamp.label(), f"{fmt.moment(stamp.time)} UTC"))
     caption = el("p", text.SWEEP_PLOT, cls="caption-line")
     return el("div", el("p", sweep_line(found)), el("p", where, cls="muted small"), sweep_errors(found), caption)
 
