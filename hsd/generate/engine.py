@@ -10,16 +10,16 @@ forward pass that verifies. The target alone and a single draft are hierarchies 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 
-from hsd.errors import HsdError
 from hsd.generate.events import EndEvent, EndReason, Event, NoticeEvent, Outcome, RoundEvent, TokenEvent
-from hsd.generate.levels import LevelState, NetworkLevel, ProposerLevel, Text, check_request, open_levels
+from hsd.generate.faults import explain
+from hsd.generate.levels import LevelState, NetworkLevel, ProposerLevel, Text, check_request, make_levels
 from hsd.generate.rule import Rule, stack_rows, verify_greedily, verify_tokens
-from hsd.generate.sampling import Transforms, check_finite, choose, probabilities_and_maxima
+from hsd.generate.sampling import Transforms, chances_of, check_finite, choose, probabilities_and_maxima
 from hsd.generate.text import TextStream, TokenTexts
 from hsd.models.upload import upload
 from hsd.pick.model_set import ModelSet
@@ -89,7 +89,7 @@ class _Run:
         target = networks[hierarchy.target]
         self.limit = min(target.max_context, self.prompt_length + max_new_tokens)  # longest text, in tokens
         self.full: EndReason = "max_new_tokens" if self.limit == self.prompt_length + max_new_tokens else "context_full"
-        self.levels = open_levels(networks, hierarchy, self.limit + len(hierarchy.levels))
+        self.levels = make_levels(networks, hierarchy)
         self.target: NetworkLevel = self.levels[-1]
         self.generators = {
             level.network.device: torch.Generator(level.network.device).manual_seed(sampling.seed)
@@ -111,7 +111,9 @@ class _Run:
         message = ""
         started = self.decoding_since = time.perf_counter()
         try:
-            self._prefill()
+            # All caches before any pass, the target's first: where memory is short, it is a draft that goes without.
+            self._for_each_level(lambda level: level.open(self.limit + len(self.levels)))
+            self._for_each_level(lambda level: level.prefill(self.text, self.prompt_length - 1, self.target, self._stop_if_asked))
             for device in self.generators:
                 _wait_for(device)  # a clock read while the prompt's passes are under way would count them as decoding
             yield from self._take_pending()
@@ -125,7 +127,7 @@ class _Run:
         except _Stopped:
             self.end = "stopped"
         except Exception as error:
-            self.end, message = "target_fault", _explain(self.target.name, error)
+            self.end, message = "target_fault", explain(self.target.name, error)
         ended = time.perf_counter()
         yield from self._take_pending()
         tail = self.stream.finish()
@@ -143,14 +145,12 @@ class _Run:
         events, self.pending = self.pending, []
         return events
 
-    def _prefill(self) -> None:
-        """Feed every level all of the prompt but its last token, which the first pass feeds together with a block."""
-        for level in reversed(self.levels):  # the target first: drafts made from it take its keys and values over
+    def _for_each_level(self, act: Callable[[LevelState], None]) -> None:
+        """The target first: drafts made from it take its keys and values over. A draft that fails drops out."""
+        for level in reversed(self.levels):
             try:
-                if isinstance(level, ProposerLevel):
-                    level.propose(self.text, 0)  # let it index the prompt now, not in the first round
-                else:
-                    level.prefill(self.text, self.prompt_length - 1, self.target, self._stop_if_asked)
+                if not level.dropped:
+                    act(level)
             except Exception as error:
                 if level is self.target:
                     raise
@@ -196,13 +196,7 @@ class _Run:
             return
         for token_id in proposed:
             self.text.push(token_id, level.index, None)
-        texts = tuple(map(self.show, proposed))
-        seconds = time.perf_counter() - started
-        self.pending.append(
-            RoundEvent(
-                self.round, level.index, level.name, len(proposed), len(proposed), seconds, tuple(proposed), texts, None, "", None, 0
-            )
-        )
+        self._tell_round(level, time.perf_counter() - started, proposed, accepted=len(proposed))
 
     def _verify(self, level: NetworkLevel, start: int) -> Outcome:
         """One forward pass of `level` over the block after `start`; keeps its accepted part and appends one token."""
@@ -225,7 +219,8 @@ class _Run:
             kept_probs, next_probs = list(probs[:accepted]), probs[accepted]
         if level is self.target:
             kept = [*block[:accepted], next_id]
-            self.probabilities = self._probabilities(scores if self.transforms.greedy else probs, kept)
+            rows = scores if self.transforms.greedy else probs
+            self.probabilities = chances_of(kept, rows, self.transforms.greedy) if self.wants_probabilities else [None] * len(kept)
         end = start + accepted
         text.truncate(end)
         text.probs[start:] = kept_probs
@@ -234,33 +229,36 @@ class _Run:
             lower.rollback(end)
         outcome: Outcome = "bonus" if accepted == len(block) else "corrected"
         seconds = time.perf_counter() - started
-        texts = tuple(map(self.show, block))
-        self.pending.append(
-            RoundEvent(
-                self.round,
-                level.index,
-                level.name,
-                len(block),
-                accepted,
-                seconds,
-                tuple(block),
-                texts,
-                next_id,
-                self.show(next_id),
-                outcome,
-                width,
-            )
-        )
+        self._tell_round(level, seconds, block, accepted=accepted, next_id=next_id, outcome=outcome, width=width)
         return outcome
 
-    def _probabilities(self, rows: torch.Tensor, token_ids: list[int]) -> list[float | None]:
-        """Of each token in its row: scores (n + 1, vocab) at temperature 0, probabilities otherwise."""
-        if not self.wants_probabilities:
-            return [None] * len(token_ids)
-        rows = rows[: len(token_ids)]
-        if self.transforms.greedy:
-            rows = rows.softmax(-1, dtype=torch.float32)  # one fused pass over the rows; a log-sum-exp takes several
-        return rows.gather(1, upload(token_ids, rows.device)[:, None])[:, 0].clamp(max=1).tolist()  # rounding may exceed 1
+    def _tell_round(
+        self,
+        level: LevelState,
+        seconds: float,
+        block: Sequence[int],
+        *,
+        accepted: int,
+        next_id: int | None = None,
+        outcome: Outcome | None = None,
+        width: int = 0,
+    ) -> None:
+        self.pending.append(
+            RoundEvent(
+                round=self.round,
+                level=level.index,
+                model=level.name,
+                drafted=len(block),
+                accepted=accepted,
+                seconds=seconds,
+                token_ids=tuple(block),
+                texts=tuple(map(self.show, block)),
+                next_token_id=next_id,
+                next_text="" if next_id is None else self.show(next_id),
+                outcome=outcome,
+                width=width,
+            )
+        )
 
     def _commit(self, start: int, outcome: Outcome) -> None:
         """Give out the tokens that the target kept; the text ends where the target alone would end it."""
@@ -291,7 +289,7 @@ class _Run:
 
     def _drop(self, level: LevelState, error: BaseException) -> None:
         level.drop()
-        message = f"{_explain(level.name, error)} Generation continues without it; the text stays exact."
+        message = f"{explain(level.name, error)} Generation continues without it; the text stays exact."
         self.pending.append(NoticeEvent(level.index, level.name, message))
 
     def _tell_fallbacks(self) -> None:
@@ -310,11 +308,3 @@ def _wait_for(device: torch.device) -> None:
         torch.cuda.synchronize(device)
     elif device.type == "mps":
         torch.mps.synchronize()
-
-
-def _explain(model: str, error: BaseException) -> str:
-    if isinstance(error, HsdError):
-        return str(error)
-    if isinstance(error, torch.OutOfMemoryError | MemoryError):
-        return f"{model} ran out of memory; choose fewer or smaller models, or a shorter text."
-    return f"{model} failed in its forward pass ({type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no detail'})."

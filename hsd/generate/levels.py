@@ -55,9 +55,13 @@ class NetworkLevel:
     name: str
     threshold: int | None
     network: Network
-    cache: Cache | None  # None once dropped
     vocab: int  # token ids from here on are padding, or unknown to a level above
+    cache: Cache | None = None  # until opened, and once dropped
     dropped: bool = False
+
+    def open(self, capacity: int) -> None:
+        """A fresh cache for `capacity` tokens over the shared weights."""
+        self.cache = self.network.new_cache(capacity)
 
     def feed(self, text: Text, num_logits: int) -> tuple[torch.Tensor, int]:
         """One forward pass over everything the cache lacks: logits (num_logits, vocab) and the pass's width."""
@@ -108,6 +112,13 @@ class ProposerLevel:
     vocab: int  # token ids that every level above knows are smaller
     dropped: bool = False
 
+    def open(self, capacity: int) -> None:
+        """It keeps no keys and values."""
+
+    def prefill(self, text: Text, length: int, target: NetworkLevel, stop_if_asked: Callable[[], None]) -> None:
+        """Let it index the prompt now, not in the first round."""
+        self.propose(text, 0)
+
     def propose(self, text: Text, count: int) -> list[int]:
         """At most `count` tokens, cut before the first that a level above has no row for: it would take that level down."""
         return list(takewhile(lambda token_id: 0 <= token_id < self.vocab, self.proposer.propose(text.token_ids, count)))
@@ -123,8 +134,8 @@ class ProposerLevel:
 LevelState = NetworkLevel | ProposerLevel
 
 
-def open_levels(networks: Mapping[str, Network | Proposer], hierarchy: Hierarchy, capacity: int) -> list[LevelState]:
-    """Fresh caches for `capacity` tokens over the shared weights, smallest model first."""
+def make_levels(networks: Mapping[str, Network | Proposer], hierarchy: Hierarchy) -> list[LevelState]:
+    """The levels of a run, smallest model first, none of them opened yet."""
     levels: list[LevelState] = []
     vocab = networks[hierarchy.target].vocab_size
     for index in reversed(range(len(hierarchy.levels))):
@@ -132,7 +143,7 @@ def open_levels(networks: Mapping[str, Network | Proposer], hierarchy: Hierarchy
         model = networks[name]
         if isinstance(model, Network):
             vocab = min(vocab, model.vocab_size)
-            levels.append(NetworkLevel(index, name, threshold, model, model.new_cache(capacity), vocab))
+            levels.append(NetworkLevel(index, name, threshold, model, vocab))
         else:
             levels.append(ProposerLevel(index, name, threshold, model.fresh(), vocab))
     return levels[::-1]

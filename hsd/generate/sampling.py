@@ -86,6 +86,14 @@ def probabilities_and_maxima(scores: torch.Tensor) -> tuple[torch.Tensor, torch.
     return scores.softmax(-1), scores.amax(-1).to("cpu", non_blocking=True)
 
 
+def chances_of(token_ids: Sequence[int], rows: torch.Tensor, are_scores: bool) -> list[float]:
+    """Probability of each of `token_ids` (n) in its row of `rows` (n or more, vocab), which are scores or probabilities."""
+    rows = rows[: len(token_ids)]
+    if are_scores:
+        rows = rows.softmax(-1, dtype=torch.float32)  # one fused pass over the rows; a log-sum-exp takes several
+    return rows.gather(1, upload(token_ids, rows.device)[:, None])[:, 0].clamp(max=1).tolist()  # rounding may exceed 1
+
+
 def check_finite(maxima: torch.Tensor, model: str) -> None:
     """Raise `LevelFault` when a row's maximum (n,), on the host, says that the row holds NaN or inf."""
     _check_finite(maxima.tolist(), model)

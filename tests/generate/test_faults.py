@@ -198,6 +198,39 @@ def test_a_draft_that_dropped_out_gives_its_memory_back(small):
     assert caches[0]() is None
 
 
+class Roomless(Wrapped):
+    """There is no memory left for its cache."""
+
+    def new_cache(self, capacity):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+
+@pytest.mark.parametrize("names", [["early-exit:1"], ["far"], ["near"], ["early-exit:1", "far", "near"]])
+def test_a_draft_without_memory_for_its_cache_drops_out_before_anything_is_drafted(small, text, names):
+    networks = dict(small.networks) | {name: Roomless(small.networks[name]) for name in names}
+    generation = decode(model_set(networks), DEEP, PROMPT, max_new_tokens=LONG)
+    assert list(generation.token_ids) == text
+    assert sorted(notice.model for notice in generation.notices) == names
+    assert all("ran out of memory" in notice.message and notice.dropped for notice in generation.notices)
+    assert not {round_.model for round_ in generation.rounds}.intersection(names)
+
+
+def test_a_target_without_memory_for_its_cache_ends_the_run_with_the_reason(small):
+    opened = []
+
+    class Opened(Wrapped):
+        def new_cache(self, capacity):
+            opened.append(self.name)
+            return self.network.new_cache(capacity)
+
+    drafts = {name: Opened(small.networks[name]) for name in ("far", "near")}
+    models = model_set(dict(small.networks) | drafts | {"target": Roomless(small.networks["target"])})
+    generation = decode(models, DEEP, PROMPT, max_new_tokens=LONG, allow_fault=True)
+    assert generation.end.reason == "target_fault" and generation.token_ids == () and generation.notices == ()
+    assert generation.end.message.startswith("target ran out of memory; choose")
+    assert opened == [], "what there is of memory is the target's first"
+
+
 @pytest.mark.parametrize("kind", FAULTS)
 @pytest.mark.parametrize("at", [0, 1, 4])
 def test_a_faulty_target_ends_the_run_with_what_was_committed(small, text, kind, at):
