@@ -8,6 +8,7 @@ import torch
 
 from hsd.compare.record import Divergence
 from hsd.models.network import Network
+from hsd.models.prefill import feed
 
 
 def first_divergence(
@@ -44,8 +45,5 @@ def _logits(target: Network, text: list[int], chunk: int) -> torch.Tensor:
     """Logits (vocab,) float32 after `text`, whose last 32 tokens are fed `chunk` at a time."""
     cache = target.new_cache(len(text))
     head = max(0, len(text) - 32)
-    if head:
-        target.forward(torch.tensor(text[:head]), cache, 1)
-    for start in range(head, len(text), chunk):
-        logits = target.forward(torch.tensor(text[start : start + chunk]), cache, 1)
-    return logits[0].float()
+    feed(target, cache, text[:head])
+    return feed(target, cache, text[head:], chunk=chunk)[0].float()

@@ -17,6 +17,7 @@ from hsd.generate.rule import Rule, verify_tokens
 from hsd.generate.sampling import Transforms
 from hsd.measure.prompts import PromptSet
 from hsd.models.network import Network
+from hsd.models.prefill import feed
 from hsd.pick.model_set import ModelSet
 from hsd.plan.record import Plan
 from hsd.records import GREEDY, Hierarchy, Level, Progress, Report, Sampling, ShouldStop
@@ -118,7 +119,7 @@ def continuation_probabilities(
                 longer[tokens] = probability
                 continue
             text = [*prompt_ids, *tokens]
-            logits = target.forward(torch.tensor(text), target.new_cache(len(text)), 1)
+            logits = feed(target, target.new_cache(len(text)), text)
             row = transforms.scores(logits, text).float().softmax(-1)[0]
             for token_id in row.nonzero()[:, 0].tolist():
                 longer[(*tokens, token_id)] = probability * row[token_id].item()

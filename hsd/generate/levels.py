@@ -11,10 +11,9 @@ import torch
 from hsd.errors import BadInput, LevelFault
 from hsd.models.graphs import SlotCache
 from hsd.models.network import Cache, Network, Proposer
+from hsd.models.prefill import feed
 from hsd.models.upload import upload
 from hsd.records import Hierarchy
-
-PREFILL_CHUNK = 256  # tokens of the prompt per forward pass: small enough to stop soon, large enough to be fast
 
 
 @dataclass(slots=True)
@@ -73,12 +72,8 @@ class NetworkLevel:
     def prefill(self, text: Text, length: int, target: NetworkLevel, stop_if_asked: Callable[[], None]) -> None:
         """Fill the cache with the first `length` tokens, by copying where the target's keys and values serve."""
         self._check(length, text.token_ids[:length])
-        if self is not target and self.network.adopt(self.cache, target.network, target.cache):
-            return
-        for start in range(0, length, PREFILL_CHUNK):
-            stop_if_asked()
-            chunk = text.token_ids[start : min(start + PREFILL_CHUNK, length)]
-            self.network.forward(upload(chunk, self.network.device), self.cache, 1)
+        if self is target or not self.network.adopt(self.cache, target.network, target.cache):
+            feed(self.network, self.cache, text.token_ids[:length], stop_if_asked)
 
     def rollback(self, length: int) -> None:
         if self.cache is not None and self.cache.length > length:

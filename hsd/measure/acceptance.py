@@ -7,10 +7,10 @@ from itertools import combinations
 
 import torch
 
-from hsd.generate.levels import PREFILL_CHUNK
 from hsd.generate.sampling import Transforms, choose, probabilities
 from hsd.measure.record import BlockGain, Trace
 from hsd.models.network import Cache, Network, Proposer
+from hsd.models.prefill import feed
 from hsd.models.upload import upload
 from hsd.settings import MAX_THRESHOLD
 
@@ -93,11 +93,8 @@ def _prefill(
     target = names[-1]
     caches = {name: networks[name].new_cache(capacity) for name in names}
     for name in reversed(names):
-        if name != target and networks[name].adopt(caches[name], networks[target], caches[target]):
-            continue
-        for start in range(0, len(prompt_ids) - 1, PREFILL_CHUNK):
-            chunk = list(prompt_ids[start : min(start + PREFILL_CHUNK, len(prompt_ids) - 1)])
-            networks[name].forward(upload(chunk, networks[name].device), caches[name], 1)
+        if name == target or not networks[name].adopt(caches[name], networks[target], caches[target]):
+            feed(networks[name], caches[name], prompt_ids[:-1])
     return caches
 
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import torch
 
-from hsd.generate.levels import PREFILL_CHUNK
 from hsd.generate.sampling import Transforms, choose, probabilities
 from hsd.measure.intervals import median_estimate
 from hsd.models.network import Cache, Network, Proposer
+from hsd.models.prefill import feed
 from hsd.models.upload import upload
 from hsd.records import Estimate, Progress, Report, Sampling, ShouldStop
 
@@ -122,8 +122,7 @@ def _is_narrow(estimate: Estimate, narrow: float) -> bool:
 def _warm(network: Network, token_ids: Sequence[int], context_tokens: int, widths: Sequence[int]) -> Cache:
     """A cache that holds the context; each pass begins after it."""
     cache = network.new_cache(context_tokens + max(widths))
-    for start in range(0, context_tokens, PREFILL_CHUNK):
-        network.forward(upload(token_ids[start : min(start + PREFILL_CHUNK, context_tokens)], network.device), cache, 1)
+    feed(network, cache, token_ids[:context_tokens])
     recorded = getattr(network, "steps", None) is not None
     for width in [width for width in widths for _ in range(_MEETINGS)] if recorded else [max(widths)]:
         network.forward(upload(token_ids[context_tokens : context_tokens + width], network.device), cache, width)

@@ -20,6 +20,7 @@ from hsd.generate import engine
 from hsd.generate.collect import Generation
 from hsd.generate.rule import verify_block, verify_greedily, verify_tokens
 from hsd.measure.prompts import PromptSet
+from hsd.models.prefill import PREFILL_CHUNK
 from hsd.records import Hierarchy, Sampling
 
 ALPHA = 0.001
@@ -153,6 +154,15 @@ def test_continuations_are_enumerated_exactly():
         wanted = target_law(models.networks["target"], 3, sampling)
         assert set(found) == set(wanted) and sum(found.values()) == pytest.approx(1)
         assert found == pytest.approx(wanted, abs=1e-5)
+
+
+def test_a_long_prompt_is_continued_in_parts():
+    target = tables(4, 1, seed=2).networks["target"]
+    wanted, widths = continuation_probabilities(target, PROMPT, SAMPLED, 2), []
+    passes = target.forward
+    target.forward = lambda token_ids, cache, num_logits: widths.append(len(token_ids)) or passes(token_ids, cache, num_logits)
+    assert continuation_probabilities(target, [0] * 1000 + list(PROMPT), SAMPLED, 2) == wanted  # it depends on two tokens only
+    assert max(widths) == PREFILL_CHUNK
 
 
 def test_a_text_that_ends_early_is_a_continuation_of_its_own():

@@ -23,6 +23,7 @@ from hsd.export.exporter import export
 from hsd.generate import engine
 from hsd.generate.rule import verify_greedily
 from hsd.measure.prompts import PromptSet
+from hsd.models.prefill import PREFILL_CHUNK
 from hsd.records import Sampling
 
 OWN = ("target", "best-single", "hierarchy")
@@ -328,3 +329,12 @@ def test_equal_texts_do_not_part_and_an_early_end_is_no_near_tie():
         found = first_divergence("hierarchy", "p", network, [0], wanted, got)
         assert found.position == min(len(wanted), len(got)) and found.near_tie is False
         assert math.isinf(found.logit_margin)
+
+
+def test_a_long_text_is_looked_at_in_parts():
+    """The mask of one pass over all of it could take more memory than there is, after every run was done."""
+    network, widths = TwoRoundings(0.01, 0.008), []
+    passes = network.forward
+    network.forward = lambda token_ids, cache, num_logits: widths.append(len(token_ids)) or passes(token_ids, cache, num_logits)
+    first_divergence("hierarchy", "p", network, [0] * 1000, [1, 1, 1, 1], [1, 1, 2, 1])
+    assert max(widths) == PREFILL_CHUNK and sum(widths) == 2 * 1002

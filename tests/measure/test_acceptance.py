@@ -17,6 +17,7 @@ from hsd.generate.sampling import Transforms
 from hsd.measure import acceptance
 from hsd.measure.acceptance import block_gains, trace_text
 from hsd.measure.record import Trace
+from hsd.models import prefill
 from hsd.models.build import build_network
 from hsd.models.network import Network
 from hsd.records import GREEDY, Hierarchy, Level, Sampling
@@ -119,7 +120,7 @@ def test_the_size_of_chunks_changes_nothing(models, monkeypatch, chunk):
 def test_a_long_prompt_is_fed_in_parts(models, monkeypatch):
     response_ids = own_text(models, count=10)
     wanted = trace(models, response_ids)
-    monkeypatch.setattr(acceptance, "PREFILL_CHUNK", 5)
+    monkeypatch.setattr(prefill, "PREFILL_CHUNK", 5)
     assert trace(models, response_ids) == wanted
 
 
