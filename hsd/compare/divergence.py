@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -19,13 +19,14 @@ def first_divergence(
     wanted: Sequence[int],
     got: Sequence[int],
     other: Network | None = None,
+    before_pass: Callable[[], None] = lambda: None,
 ) -> Divergence | None:
     """`None` when the texts are equal.
 
     At the first different token the target's logits are computed twice: in one wide pass and in passes of one token, or
     by `other` where that is what made the text (transformers' own pass over the same weights). Precisions below float32
     round the two differently; where the two tokens' distance is within twice that difference, neither is more right than
-    the other: a near-tie.
+    the other: a near-tie. `before_pass` may raise to end it.
     """
     if list(wanted) == list(got):
         return None
@@ -34,16 +35,16 @@ def first_divergence(
     if position == shared:  # one text ended early: no two tokens to weigh
         return Divergence(method, prompt_id, position, float("inf"), False)
     text = [*prompt_ids, *wanted[:position]]
-    logits = _logits(target, text, chunk=1)
-    again = _logits(other or target, text, chunk=1 if other else 32)
+    logits = _logits(target, text, 1, before_pass)
+    again = _logits(other or target, text, 1 if other else 32, before_pass)
     noise = (logits - again).abs().max().item()
     margin = abs(logits[wanted[position]] - logits[got[position]]).item()
     return Divergence(method, prompt_id, position, margin, margin <= 2 * noise)
 
 
-def _logits(target: Network, text: list[int], chunk: int) -> torch.Tensor:
+def _logits(target: Network, text: list[int], chunk: int, before_pass: Callable[[], None]) -> torch.Tensor:
     """Logits (vocab,) float32 after `text`, whose last 32 tokens are fed `chunk` at a time."""
     cache = target.new_cache(len(text))
     head = max(0, len(text) - 32)
-    feed(target, cache, text[:head])
-    return feed(target, cache, text[head:], chunk=chunk)[0].float()
+    feed(target, cache, text[:head], before_pass)
+    return feed(target, cache, text[head:], before_pass, chunk=chunk)[0].float()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -17,7 +18,7 @@ from hsd.generate.rule import Rule, verify_tokens
 from hsd.generate.sampling import Transforms
 from hsd.measure.prompts import PromptSet
 from hsd.models.network import Network
-from hsd.models.prefill import feed
+from hsd.models.prefill import cancelling, feed
 from hsd.pick.model_set import ModelSet
 from hsd.plan.record import Plan
 from hsd.records import GREEDY, Hierarchy, Level, Progress, Report, Sampling, ShouldStop
@@ -26,6 +27,7 @@ CHECKED_HIERARCHIES = 4
 SAMPLED_TOKENS = 3  # length of the continuations whose distribution is tested
 _SAMPLED = Sampling(temperature=1.0, top_k=3)
 _TEST_PROMPT = "Once upon a time"
+_STOPPED = "Stopped before the check was complete; nothing is known yet."
 
 
 def check_lossless(
@@ -53,11 +55,13 @@ def check_lossless(
     divergences: list[Divergence] = []
     done = 0
     for prompt_id, prompt_ids in encoded:
-        wanted = _greedy(models, alone, prompt_ids, max_new_tokens, should_stop)
+        wanted = _text(models, alone, prompt_ids, should_stop, sampling=GREEDY, max_new_tokens=max_new_tokens)
         for hierarchy in chosen:
             report(Progress("lossless", done, len(encoded) * len(chosen), None, f"prompt {prompt_id}, {hierarchy}"))
-            got = _greedy(models, hierarchy, prompt_ids, max_new_tokens, should_stop)
-            divergence = first_divergence(str(hierarchy), prompt_id, target, prompt_ids, wanted, got)
+            got = _text(models, hierarchy, prompt_ids, should_stop, sampling=GREEDY, max_new_tokens=max_new_tokens)
+            divergence = first_divergence(
+                str(hierarchy), prompt_id, target, prompt_ids, wanted, got, before_pass=cancelling(should_stop, _STOPPED)
+            )
             divergences += [divergence] if divergence else []
             done += 1
     test_ids = encode_prompt(models.tokenizer, _TEST_PROMPT)
@@ -92,22 +96,26 @@ def sampling_check(
     One token more than is tested is generated, so that blocks reach over the end of what is tested. Outcomes with fewer
     than five expected counts share a cell.
     """
-    exact = continuation_probabilities(models.networks[models.target], prompt_ids, sampling, SAMPLED_TOKENS, models.eos_token_ids)
+    target, ask = models.networks[models.target], cancelling(should_stop, _STOPPED)
+    exact = continuation_probabilities(target, prompt_ids, sampling, SAMPLED_TOKENS, models.eos_token_ids, ask)
     seen: Counter[tuple[int, ...]] = Counter()
     for draw in range(samples):
-        if should_stop():
-            raise Cancelled("Stopped before the check was complete; nothing is known yet.")
         if draw % 20 == 0:
             report(Progress("sampling check", draw, samples, None, str(hierarchy)))
         settings = {"sampling": replace(sampling, seed=draw), "max_new_tokens": SAMPLED_TOKENS + 1, "rule": rule}
-        seen[generate_whole(models, hierarchy, prompt_ids, **settings).token_ids[:SAMPLED_TOKENS]] += 1
+        seen[_text(models, hierarchy, prompt_ids, should_stop, **settings)[:SAMPLED_TOKENS]] += 1
     statistic, cells = _chi_square(exact, seen, samples)
     freedom = max(1, cells - 1)
     return SamplingCheck(str(hierarchy), samples, cells, statistic, freedom, _p_value(statistic, freedom))
 
 
 def continuation_probabilities(
-    target: Network, prompt_ids: Sequence[int], sampling: Sampling, length: int, eos_token_ids: frozenset[int] = frozenset()
+    target: Network,
+    prompt_ids: Sequence[int],
+    sampling: Sampling,
+    length: int,
+    eos_token_ids: frozenset[int] = frozenset(),
+    before_pass: Callable[[], None] = lambda: None,
 ) -> dict[tuple[int, ...], float]:
     """Probability of every continuation of `length` tokens that the target alone can sample; one that ends early is shorter."""
     transforms = Transforms(sampling)
@@ -119,7 +127,7 @@ def continuation_probabilities(
                 longer[tokens] = probability
                 continue
             text = [*prompt_ids, *tokens]
-            logits = feed(target, target.new_cache(len(text)), text)
+            logits = feed(target, target.new_cache(len(text)), text, before_pass)
             row = transforms.scores(logits, text).float().softmax(-1)[0]
             for token_id in row.nonzero()[:, 0].tolist():
                 longer[(*tokens, token_id)] = probability * row[token_id].item()
@@ -148,9 +156,8 @@ def _p_value(statistic: float, freedom: int) -> float:
     return torch.special.gammaincc(torch.tensor(freedom / 2.0).double(), torch.tensor(statistic / 2).double()).item()
 
 
-def _greedy(models: ModelSet, hierarchy: Hierarchy, prompt_ids: list[int], max_new_tokens: int, should_stop: ShouldStop) -> tuple[int, ...]:
-    settings = {"sampling": GREEDY, "max_new_tokens": max_new_tokens, "should_stop": should_stop}
-    found = generate_whole(models, hierarchy, prompt_ids, **settings)
+def _text(models: ModelSet, hierarchy: Hierarchy, prompt_ids: Sequence[int], should_stop: ShouldStop, **settings: Any) -> tuple[int, ...]:
+    found = generate_whole(models, hierarchy, prompt_ids, should_stop=should_stop, **settings)
     if found.end.reason == "stopped":
-        raise Cancelled("Stopped before the check was complete; nothing is known yet.")
+        raise Cancelled(_STOPPED)
     return found.token_ids

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 
 import torch
@@ -10,8 +10,9 @@ import torch
 from hsd.generate.sampling import Transforms, choose, probabilities
 from hsd.measure.record import BlockGain, Trace
 from hsd.models.network import Cache, Network, Proposer
-from hsd.models.prefill import feed
+from hsd.models.prefill import cancelling, feed
 from hsd.models.upload import upload
+from hsd.records import ShouldStop
 from hsd.settings import MAX_THRESHOLD
 
 _CHUNK = 32  # positions whose distributions are held at once, of every model
@@ -25,12 +26,13 @@ def trace_text(
     response_ids: Sequence[int],
     transforms: Transforms,
     seed: int = 0,
+    should_stop: ShouldStop = lambda: False,
 ) -> Trace:
     """Per-position acceptance of every ordered pair at the positions of the response.
 
     `networks` runs smallest first, the target last. At temperature > 0 the value is Σ_v min(p_i, p_j) from the two full
     rows, after the sampling transforms; greedy, 1.0 where the argmaxes agree. Positions are processed in chunks, so
-    that a vocabulary of 150,000 and six models fit in memory.
+    that a vocabulary of 150,000 and six models fit in memory. Raises `Cancelled` when stopped, asked before every pass.
     """
     names = [name for name, model in networks.items() if isinstance(model, Network)]
     proposers = {name: model.fresh() for name, model in networks.items() if not isinstance(model, Network)}
@@ -42,12 +44,16 @@ def trace_text(
 
     text = [*prompt_ids, *response_ids]
     vocab = _vocabularies(networks, names)
-    caches = _prefill(networks, names, prompt_ids, len(text))
+    ask = cancelling(should_stop)
+    caches = _prefill(networks, names, prompt_ids, len(text), ask)
     for start in range(0, len(response_ids), _CHUNK):
         stop = min(start + _CHUNK, len(response_ids))
         # Row t follows the prompt and response[:t].
         fed = text[: len(prompt_ids) + stop - 1]
-        rows = {name: _rows(networks[name], caches[name], fed, stop - start, vocab[name], transforms) for name in names}
+        rows = {}
+        for name in names:
+            ask()
+            rows[name] = _rows(networks[name], caches[name], fed, stop - start, vocab[name], transforms)
         for draft, verifier in combinations(names, 2):
             accept[draft][verifier] += _agreement(rows[draft], rows[verifier])
         for name in proposers:
@@ -87,14 +93,18 @@ def block_gains(traces: Sequence[Trace], draft: str, verifier: str) -> tuple[Blo
 
 
 def _prefill(
-    networks: Mapping[str, Network | Proposer], names: Sequence[str], prompt_ids: Sequence[int], capacity: int
+    networks: Mapping[str, Network | Proposer],
+    names: Sequence[str],
+    prompt_ids: Sequence[int],
+    capacity: int,
+    before_pass: Callable[[], None],
 ) -> dict[str, Cache]:
     """Caches that hold the prompt but its last token, drafts from the target's keys and values where the engine does so."""
     target = names[-1]
     caches = {name: networks[name].new_cache(capacity) for name in names}
     for name in reversed(names):
         if name == target or not networks[name].adopt(caches[name], networks[target], caches[target]):
-            feed(networks[name], caches[name], prompt_ids[:-1])
+            feed(networks[name], caches[name], prompt_ids[:-1], before_pass)
     return caches
 
 

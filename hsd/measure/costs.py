@@ -9,10 +9,11 @@ from dataclasses import dataclass
 
 import torch
 
+from hsd.errors import Cancelled
 from hsd.generate.sampling import Transforms, choose, probabilities
 from hsd.measure.intervals import median_estimate
 from hsd.models.network import Cache, Network, Proposer
-from hsd.models.prefill import feed
+from hsd.models.prefill import cancelling, feed
 from hsd.models.upload import upload
 from hsd.records import Estimate, Progress, Report, Sampling, ShouldStop
 
@@ -65,10 +66,11 @@ def measure_costs(
     report(Progress("cost", 0, expected, budget_s if budget_s < float("inf") else None, "warming up"))
     samples: dict[tuple[str, int, int], list[float]] = {}  # (model, context, width)
     caches: dict[tuple[str, int], Cache] = {}
-    for name, context in dict.fromkeys((name, context) for name, context, _ in turns):
-        if should_stop():
-            return _costs(networks, samples, context_tokens, ())
-        caches[name, context] = _warm(models[name], token_ids, context, plan[context])
+    try:
+        for name, context in dict.fromkeys((name, context) for name, context, _ in turns):
+            caches[name, context] = _warm(models[name], token_ids, context, plan[context], cancelling(should_stop))
+    except Cancelled:
+        return _costs(networks, samples, context_tokens, ())
     sweeps: list[dict[str, dict[int, float]]] = []
     started = time.perf_counter()
     while True:
@@ -119,12 +121,13 @@ def _is_narrow(estimate: Estimate, narrow: float) -> bool:
     return estimate.samples >= _LEAST_SAMPLES and estimate.high - estimate.low <= 2 * narrow * estimate.median
 
 
-def _warm(network: Network, token_ids: Sequence[int], context_tokens: int, widths: Sequence[int]) -> Cache:
+def _warm(network: Network, token_ids: Sequence[int], context_tokens: int, widths: Sequence[int], before_pass: Callable[[], None]) -> Cache:
     """A cache that holds the context; each pass begins after it."""
     cache = network.new_cache(context_tokens + max(widths))
-    feed(network, cache, token_ids[:context_tokens])
+    feed(network, cache, token_ids[:context_tokens], before_pass)
     recorded = getattr(network, "steps", None) is not None
     for width in [width for width in widths for _ in range(_MEETINGS)] if recorded else [max(widths)]:
+        before_pass()
         network.forward(upload(token_ids[context_tokens : context_tokens + width], network.device), cache, width)
         cache.crop(context_tokens)
     return cache

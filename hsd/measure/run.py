@@ -80,7 +80,12 @@ def measure(
         response_ids = _target_text(models, prompt_ids, sampling, effort.max_new_tokens, should_stop)
         if should_stop():
             break
-        traces.append(trace_text(networks, prompt.id, prompt.category, prompt_ids, response_ids, transforms, sampling.seed))
+        try:
+            traces.append(
+                trace_text(networks, prompt.id, prompt.category, prompt_ids, response_ids, transforms, sampling.seed, should_stop)
+            )
+        except Cancelled:
+            break
         measurement = _assemble(models, order, passes, traces, sampling, chosen)
         on_partial(measurement)
     if measurement is None:

@@ -6,8 +6,10 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from hsd.errors import Cancelled
 from hsd.models.network import Cache, Network
 from hsd.models.upload import upload
+from hsd.records import ShouldStop
 
 PREFILL_CHUNK = 256  # tokens per forward pass: small enough to stop soon, large enough to be fast
 
@@ -32,3 +34,13 @@ def feed(
         before_pass()
         logits = network.forward(upload(token_ids[start : start + chunk], network.device), cache, 1)
     return logits
+
+
+def cancelling(should_stop: ShouldStop, message: str = "Stopped.") -> Callable[[], None]:
+    """What to call before a pass: it raises `Cancelled` once the user has asked to stop."""
+
+    def before_pass() -> None:
+        if should_stop():
+            raise Cancelled(message)
+
+    return before_pass

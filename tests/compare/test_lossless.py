@@ -213,6 +213,25 @@ def test_half_a_check_proves_nothing(models, plan_of, prompts):
         )
 
 
+def test_a_stop_is_heeded_before_every_pass(plan_of, prompts, monkeypatch):
+    """Among them those that enumerate continuations and that weigh where two texts part."""
+    monkeypatch.setattr(engine, "verify_greedily", first_token_always_kept)
+    passes, models = [], small_set()
+    target = models.networks["target"]
+    own = target.forward
+    monkeypatch.setattr(target, "forward", lambda *given: passes.append(given) or own(*given))
+
+    def count(should_stop):
+        passes.clear()
+        check_lossless(models, plan_of("other@2"), prompts, max_new_tokens=6, samples=2, should_stop=should_stop)
+
+    count(lambda: False)
+    for moment in range(0, len(passes), 3):
+        with pytest.raises(Cancelled, match="nothing is known yet"):
+            count(lambda at=moment: len(passes) >= at)
+        assert len(passes) == moment
+
+
 def test_a_draft_that_drops_out_proves_nothing(plan_of, prompts):
     base = tables(64, 1)
     spoiled = model_set({"m0": Table("m0", torch.full((64, 64, 64), float("nan"))), "target": base.networks["target"]})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import random
 from dataclasses import replace
 
@@ -11,6 +12,7 @@ import torch
 from tables import OneHot, hierarchy_of, processed, tables
 from tiny_models import LETTERS, SMALL_DRAFTS, model_set, perturbed, small_set, tiny_llama
 
+from hsd.errors import Cancelled
 from hsd.generate.collect import collect
 from hsd.generate.engine import generate
 from hsd.generate.sampling import Transforms
@@ -122,6 +124,22 @@ def test_a_long_prompt_is_fed_in_parts(models, monkeypatch):
     wanted = trace(models, response_ids)
     monkeypatch.setattr(prefill, "PREFILL_CHUNK", 5)
     assert trace(models, response_ids) == wanted
+
+
+def test_a_stop_is_heeded_before_every_pass(models, monkeypatch):
+    monkeypatch.setattr(prefill, "PREFILL_CHUNK", 5)
+    monkeypatch.setattr(acceptance, "_CHUNK", 4)
+    response_ids = own_text(models, count=10)
+    asked = itertools.count()
+    trace(models, response_ids, should_stop=lambda: next(asked) < 0)
+    questions = next(asked)
+    adopted = sum(name.startswith("quantized") or name.startswith("early-exit") for name in NETWORKS)
+    assert questions == 3 * (len(NETWORKS) + 1) + 3 * (len(NETWORKS) + 1 - adopted), "three passes over the response and the prompt each"
+    for moment in range(questions):
+        asked = itertools.count()
+        with pytest.raises(Cancelled):
+            trace(models, response_ids, should_stop=lambda at=moment, n=asked: next(n) >= at)
+        assert next(asked) == moment + 1, "nothing is done after a stop"
 
 
 def test_a_prompt_of_one_token(models):

@@ -9,6 +9,7 @@ import torch
 
 from hsd.measure import costs
 from hsd.measure.costs import Clock, measure_costs
+from hsd.models import prefill
 from hsd.records import GREEDY, Sampling
 
 CONTEXT = 12
@@ -227,6 +228,20 @@ def test_stopping_keeps_what_is_there(clock):
     found = run({"target": network}, widths=(1, 4), should_stop=lambda: len(log) % 8 == 5)
     assert {width: estimate.samples for width, estimate in found["target"].items()} == {1: 2, 4: 1}, "not only between sweeps"
     assert run({"target": network}, should_stop=lambda: True) == {"target": {}}
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_a_stop_is_heeded_before_every_pass_of_the_warm_up(clock, monkeypatch, recorded):
+    """A long prompt and every width three times may take minutes."""
+    monkeypatch.setattr(prefill, "PREFILL_CHUNK", 5)
+    log = []
+    network = FakeNetwork("target", clock, lambda width: 0.01, log)
+    if recorded:
+        network.steps = object()
+    for moment in range(3 + (2 * 3 if recorded else 1)):
+        log.clear()
+        assert run({"target": network}, widths=(1, 4), should_stop=lambda at=moment: len(log) >= at) == {"target": {}}
+        assert len(log) == moment
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, Sampling(temperature=0.8, top_k=5)], ids=lambda sampling: sampling.label())

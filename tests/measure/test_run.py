@@ -185,6 +185,21 @@ def test_stopped_later_keeps_complete_prompts_only(models, prompts):
     assert plan(found).hierarchy.target == "target"
 
 
+def test_stopped_within_a_prompts_passes_keeps_the_prompts_before_it(models, prompts, monkeypatch):
+    real, begun = run.trace_text, []
+
+    def trace_text(*given):
+        begun.append(given)
+        return real(*given)
+
+    monkeypatch.setattr(run, "trace_text", trace_text)
+    found = measure(models, prompts, should_stop=lambda: len(begun) == 2)
+    assert len(found.traces) == 1 and len(begun) == 2
+    begun.clear()
+    with pytest.raises(Cancelled, match="before the first prompt was complete"):
+        measure(models, prompts, should_stop=lambda: len(begun) == 1)
+
+
 def test_progress_is_told_in_order(models, prompts):
     told = []
     measure(models, prompts, report=told.append)
