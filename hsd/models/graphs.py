@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 WIDEST_RECORDED = 33  # tokens; the widest pass that is measured. A prompt's passes are wider and worth their launches
 LEAST_BUCKET = 256  # keys
+_ROUNDING = 0.05  # of the largest logit; low precision through many layers
 _RECORDING = threading.Lock()  # one recording at a time in the process
 
 
@@ -43,8 +44,9 @@ class Slot:
         self.start = torch.zeros(1, dtype=torch.long, device=device)
         self.graphs: dict[tuple[int, int], tuple[torch.cuda.CUDAGraph, torch.Tensor]] = {}  # (width, bucket) -> graph, its logits
         self.seen: set[tuple[int, int]] = set()
-        # Graphs of one slot never run at once and share the memory of their intermediates.
+        # Graphs of one slot never run at once and share the memory of their intermediates, for which they are recorded on one stream.
         self.pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
+        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
     @property
     def capacity(self) -> int:
@@ -115,30 +117,38 @@ class Steps:
 
     def _run(self, slot: Slot, width: int, bucket: int) -> torch.Tensor:
         key = (width, bucket)
-        if self._record and not self.problem and key in slot.seen and key not in slot.graphs:
-            self._try_to_record(slot, key)
-        if key in slot.graphs:
+        if key in slot.graphs and not self.problem:
             graph, logits = slot.graphs[key]
             graph.replay()
             return logits.clone()  # the next replay writes to the same memory
+        logits = static_step(self._network, slot.token_ids[:width], slot.start, slot.keys, slot.values, bucket)
+        if self._record and not self.problem and key in slot.seen and logits.isfinite().all():  # else nothing could be compared
+            self._try_to_record(slot, key, logits)
         slot.seen.add(key)
-        return static_step(self._network, slot.token_ids[:width], slot.start, slot.keys, slot.values, bucket)
+        return logits
 
-    def _try_to_record(self, slot: Slot, key: tuple[int, int]) -> None:
-        """Record, or remember why not: a step that cannot be recorded runs operation by operation, to the same effect."""
+    def _try_to_record(self, slot: Slot, key: tuple[int, int], wanted: torch.Tensor) -> None:
+        """Record the step that has just given `wanted`, or remember why not: without a graph it runs operation by operation, to the
+        same effect."""
+        why = ""
         try:
             with _RECORDING:
-                slot.graphs[key] = record(self._network, slot, *key)
+                recorded = record(self._network, slot, *key)
+            if replays(*recorded, wanted):
+                slot.graphs[key] = recorded
+            else:
+                why = "a replay gave other numbers than the pass itself"
         except Exception as error:
             short_of_memory = isinstance(error, torch.OutOfMemoryError)
+            why = "there is too little memory" if short_of_memory else f"{type(error).__name__}: {[*str(error).splitlines(), ''][0]}"
+        if why:
             slot.graphs.clear()
-            why = "there is too little memory" if short_of_memory else f"{type(error).__name__}: {str(error).splitlines()[0]}"
             self.problem = (
                 f"{self._network.name}: CUDA graphs cannot be recorded ({why}); its passes go on without them, slower. "
                 "Free memory or choose smaller models, or switch graphs off with HSD_CUDA_GRAPHS=0."
             )
-        if self.problem:  # outside of the handler, whose traceback holds what was allocated
-            gc.collect()
+            recorded = None
+            gc.collect()  # outside of the handler, whose traceback holds what was allocated
             torch.cuda.empty_cache()
 
     def _take_back(self, slot: Slot) -> None:
@@ -157,12 +167,26 @@ def bucket_of(length: int) -> int:
 
 
 def record(network: LeanNetwork, slot: Slot, width: int, bucket: int) -> tuple[torch.cuda.CUDAGraph, torch.Tensor]:
-    """Record one step over the slot's own tensors; it has run once before, so that libraries are set up."""
+    """Record one step over the slot's own tensors; it has just run on this thread, so that libraries are set up."""
     graph = torch.cuda.CUDAGraph()
-    # Another thread may allocate meanwhile: only this thread's calls are checked.
-    with torch.cuda.graph(graph, pool=slot.pool, capture_error_mode="thread_local"):
+    # By itself torch records on the current device, which need not be the network's, and a recording that fails would leave its stream
+    # the current one. Another thread may allocate meanwhile: only this thread's calls are checked.
+    capture = torch.cuda.graph(graph, pool=slot.pool, stream=slot.stream, capture_error_mode="thread_local")
+    with torch.cuda.device(network.device), torch.cuda.stream(slot.stream), capture:
         logits = static_step(network, slot.token_ids[:width], slot.start, slot.keys, slot.values, bucket)
     return graph, logits
+
+
+@torch.inference_mode()
+def replays(graph: torch.cuda.CUDAGraph, logits: torch.Tensor, wanted: torch.Tensor) -> bool:
+    """Whether a replay writes `wanted` (q, vocab), up to rounding, into `logits`.
+
+    Another algorithm may have been chosen for a product while it was recorded. A graph that lacks work leaves numbers from before.
+    """
+    logits.fill_(float("nan"))  # operations that ran instead of being recorded may have left the right ones
+    graph.replay()
+    off, largest = (logits - wanted).abs().max(), wanted.abs().max()
+    return bool(off <= _ROUNDING * largest)
 
 
 @torch.inference_mode()

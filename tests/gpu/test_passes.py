@@ -164,6 +164,46 @@ def test_memory_comes_back_after_unloading(tmp_path, cuda):
     assert torch.cuda.memory_allocated(cuda) <= before + (1 << 20)
 
 
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
+def test_graphs_are_recorded_on_the_device_of_their_network(small):
+    """The current device is the first; a graph recorded there would be empty."""
+    models = tiny_set(torch.device("cuda", 1))
+    generation = decode(models, Hierarchy.parse("near@3", "target"), PROMPT, max_new_tokens=40)
+    assert list(generation.token_ids) == text_by_transformers(small, PROMPT, 40) and not generation.notices
+    assert torch.cuda.current_device() == 0 and models.networks["target"].steps.new_cache(50).slot.graphs
+
+
+def test_an_empty_graph_is_found_out_and_the_text_stays(small, monkeypatch):
+    """Its operations run at once on another stream, as those of another device would."""
+    from hsd.models import graphs
+
+    def elsewhere(network, slot, width, bucket):
+        logits = static_step(network, slot.token_ids[:width], slot.start, slot.keys, slot.values, bucket)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=slot.stream):
+            pass
+        return graph, logits
+
+    monkeypatch.setattr(graphs, "record", elsewhere)
+    models = tiny_set(torch.device("cuda", 0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's own, of an empty graph
+        generation = decode(models, Hierarchy.parse("near@3", "target"), PROMPT, max_new_tokens=40)
+    assert list(generation.token_ids) == text_by_transformers(models, PROMPT, 40)
+    assert generation.notices and all("other numbers" in notice.message for notice in generation.notices)
+
+
+def test_a_recording_that_fails_leaves_the_current_stream(small):
+    from hsd.models import graphs
+
+    network, before = small.networks["target"], torch.cuda.current_stream()
+    slot = graphs.Slot(network, 50)
+    slot.start = None  # any error inside
+    with pytest.raises(TypeError):
+        graphs.record(network, slot, 1, 256)
+    assert torch.cuda.current_stream() == before
+
+
 def test_too_little_memory_for_graphs_is_told_and_the_text_stays(small, monkeypatch):
     from hsd.models import graphs
 

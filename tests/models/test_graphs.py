@@ -196,6 +196,98 @@ def test_a_step_that_cannot_be_recorded_runs_on_and_says_so(error, small_buckets
     assert ("too little memory" in steps.problem) == isinstance(error, torch.OutOfMemoryError)
 
 
+class Empty:
+    """A graph whose operations went to another device's stream: they ran at once, and a replay does nothing."""
+
+    def replay(self):
+        pass
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen3, norms of queries and keys"])
+def test_a_graph_that_does_not_give_the_numbers_of_its_step_is_not_used(name, small_buckets, monkeypatch):
+    def record(network, slot, width, bucket):
+        return Empty(), graphs.static_step(network, slot.token_ids[:width], slot.start, slot.keys, slot.values, bucket)
+
+    monkeypatch.setattr(graphs, "record", record)
+    module = tiny(name)
+    tokens = text(12)
+    wanted = reference(module, tokens)
+    steps = Steps(network := build_network(name, copy.deepcopy(module)), record=True)
+    cache = steps.new_cache(30)
+    for position, token in enumerate(tokens):
+        got = steps(torch.tensor([token]), cache, 1)
+        torch.testing.assert_close(got, wanted[position : position + 1], rtol=1e-4, atol=2e-5)
+    assert network.name in steps.problem and "other numbers" in steps.problem and not cache.slot.graphs
+
+
+@pytest.mark.parametrize(("off", "fits"), [(0.0, True), (0.01, True), (0.2, False), (float("nan"), False)])
+def test_a_replay_may_differ_by_rounding_only(off, fits):
+    wanted = torch.tensor([[3.0, -10.0, 1.0]])
+
+    class Graph:
+        def replay(self):
+            logits.copy_(wanted + off * 10)
+
+    logits = wanted.clone()
+    assert graphs.replays(Graph(), logits, wanted) is fits
+
+
+def test_logits_that_are_no_numbers_are_no_reason_to_do_without_graphs(small_buckets, recorded):
+    """The run that met them ends with its own error."""
+    network = build_network("llama", tiny("llama"))
+    steps = Steps(network, record=True)
+    cache = steps.new_cache(30)
+    spoilt = network.final_norm.clone()
+    network.final_norm.fill_(float("inf"))
+    for token in (1, 2):
+        steps(torch.tensor([token]), cache, 1)
+    network.final_norm.copy_(spoilt)
+    assert not recorded and not steps.problem
+    for token in (3, 4):
+        steps(torch.tensor([token]), cache, 1)
+    assert recorded[1, 8].replays == 2 and not steps.problem
+
+
+def test_after_one_slot_lost_its_graphs_no_other_replays_its_own(small_buckets, recorded):
+    network = build_network("llama", tiny("llama"))
+    steps = Steps(network, record=True)
+    cache = steps.new_cache(30)
+    for token in (1, 2):
+        steps(torch.tensor([token]), cache, 1)
+    steps.problem = "No graphs."
+    steps(torch.tensor([3]), cache, 1)
+    assert recorded[1, 8].replays == 1
+
+
+def test_a_step_is_recorded_on_its_networks_own_device_and_the_stream_of_its_slot(monkeypatch):
+    """The current device is the first GPU whatever the network's is, and torch would record there."""
+    entered, asked = [], {}
+
+    class Entered:
+        def __init__(self, what):
+            self.what = what
+
+        def __enter__(self):
+            entered.append(self.what)
+
+        def __exit__(self, *error):
+            pass
+
+    def graph(made, **options):
+        asked.update(options)
+        return Entered("graph")
+
+    fakes = {"CUDAGraph": object, "device": lambda device: Entered(device), "stream": lambda stream: Entered(stream), "graph": graph}
+    for name, fake in fakes.items():
+        monkeypatch.setattr(torch.cuda, name, fake)
+    network = build_network("llama", tiny("llama"))
+    slot = graphs.Slot(network, 10)
+    slot.pool, slot.stream = "its pool", "its stream"
+    graphs.record(network, slot, 1, 16)
+    assert entered == [network.device, "its stream", "graph"]
+    assert asked == {"pool": "its pool", "stream": "its stream", "capture_error_mode": "thread_local"}
+
+
 def test_without_cuda_nothing_is_recorded_by_itself():
     assert graphs.steps_for(build_network("llama", tiny("llama"))) is None
 
