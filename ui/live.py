@@ -109,8 +109,7 @@ class LiveEngine:
             hierarchy = request.hierarchy
             for place, level in enumerate(hierarchy.drafts):
                 if level.model not in models.networks:
-                    reasons = [notice for notice in models.notices if level.model in notice]
-                    yield NoticeEvent(place, level.model, " ".join(reasons) or "It could not be loaded.")
+                    yield NoticeEvent(place, level.model, models.notices.get(level.model, "It could not be loaded."))
             present = tuple(level for level in hierarchy.levels if level.model in models.networks)
             prompt_ids = encode_prompt(models.tokenizer, request.prompt, raw=request.raw, system=request.system or None)
             yield from generate(
@@ -188,7 +187,7 @@ def _models(setup: Setup, report: Report, notify: Notify, should_stop: ShouldSto
     with REGISTRY.lease(
         setup.target, setup.drafts, device=setup.device, dtype=setup.dtype, report=report, should_stop=should_stop
     ) as models:
-        for notice in (*models.notices, *_without_kernels(models.environment)):
+        for notice in (*models.notices.values(), *_without_kernels(models.environment)):
             notify(notice)
         yield models
         for notice in models.fallbacks:

@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     drafts = plan.candidates[:-1] if args.sweep else _drafts(plan)
     with REGISTRY.lease(plan.hierarchy.target, drafts, device=args.device, dtype=dtype, report=report_to_stderr) as models:
         if models.notices:
-            raise BadInput(f"Nothing was compared, as not every draft of the plan is there. {' '.join(models.notices)}")
+            raise BadInput(f"Nothing was compared, as not every draft of the plan is there. {' '.join(models.notices.values())}")
         if not (args.lossless or args.sweep) and (note := plan.elsewhere(models.environment)):
             print(note, file=sys.stderr)
         if args.lossless:

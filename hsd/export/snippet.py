@@ -32,7 +32,7 @@ from hsd.records import Hierarchy, Sampling
 hierarchy = Hierarchy.of({", ".join([*drafts, f"target={plan.hierarchy.target!r}"])})
 drafts = [level.model for level in hierarchy.drafts]
 with REGISTRY.lease(hierarchy.target, drafts, device={plan.environment.device!r}, dtype={plan.environment.dtype!r}) as models:
-    for notice in models.notices:
+    for notice in models.notices.values():
         print(notice)
     prompt = encode_prompt(models.tokenizer, "Why is the sky blue?")
     for event in generate(models, hierarchy, prompt, sampling=Sampling({sampling}), max_new_tokens={DEFAULT_MAX_NEW_TOKENS}):

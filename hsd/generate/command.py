@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     drafts = [level.model for level in hierarchy.drafts]
     with REGISTRY.lease(hierarchy.target, drafts, device=args.device, dtype=dtype, report=report_to_stderr) as models:
         if models.notices:
-            raise BadInput(f"Nothing was generated, as the hierarchy is not complete. {' '.join(models.notices)}")
+            raise BadInput(f"Nothing was generated, as the hierarchy is not complete. {' '.join(models.notices.values())}")
         prompt_ids = encode_prompt(models.tokenizer, prompt, raw=args.raw, system=args.system)
         events = generate(
             models,

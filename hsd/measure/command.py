@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         "acceptance_by_position": {str(start): _json(rates) for start, rates in acceptance_by_position(measurement.traces).items()},
     }
     write_json(args.out, data)
-    notices = [*models.notices, *models.fallbacks]
+    notices = [*models.notices.values(), *models.fallbacks]
     if notice := unsteady(measurement):
         notices.append(notice)
     if kept:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -27,7 +27,7 @@ class ModelSet:
     own_weights: tuple[str, ...]  # the names of those that are not derived from the target
     tokenizer: PreTrainedTokenizerBase
     environment: Environment
-    notices: tuple[str, ...]  # drafts that were left out, and why
+    notices: Mapping[str, str]  # drafts that were left out: the sentence that says so, and why
     eos_token_ids: frozenset[int]
     memory_bytes: Mapping[str, int]  # what each network adds to those before it
 
@@ -44,7 +44,7 @@ def lend(
     networks: Mapping[str, Network | Proposer],
     device: torch.device,
     dtype: torch.dtype,
-    notices: Sequence[str] = (),
+    notices: Mapping[str, str] = MappingProxyType({}),
 ) -> ModelSet:
     """A set of `networks`, the target last, which was made from `loaded`."""
     return ModelSet(
@@ -53,7 +53,7 @@ def lend(
         own_weights=tuple(name for name in networks if not is_derived(name)),
         tokenizer=loaded.tokenizer,
         environment=_environment(device, dtype, loaded, networks),
-        notices=tuple(notices),
+        notices=MappingProxyType(dict(notices)),
         eos_token_ids=loaded.eos_token_ids,
         memory_bytes=MappingProxyType(_memory(networks)),
     )

@@ -116,7 +116,7 @@ class Registry:
             base = self._take((target, "", *place), taken, lambda: self._load_target(target, device, dtype, report, should_stop))
             assert base.loaded is not None
             networks: dict[str, Network | Proposer] = {}
-            notices: list[str] = []
+            notices: dict[str, str] = {}
             for name in dict.fromkeys(drafts):
                 if name == target:
                     continue
@@ -128,7 +128,7 @@ class Registry:
                 except Cancelled:
                     raise
                 except HsdError as error:
-                    notices.append(f"The draft {name} is left out. {error}")
+                    notices[name] = f"The draft {name} is left out. {error}"
             networks[target] = base.network
         finally:
             self._loading.release()

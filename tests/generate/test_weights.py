@@ -46,7 +46,7 @@ def every_core():
 @pytest.fixture(scope="module")
 def models():
     with REGISTRY.lease(TARGET, DRAFTS, device="cpu", dtype="float32") as models:
-        assert models.notices == ()
+        assert not models.notices
         yield models
 
 

@@ -103,7 +103,7 @@ def model_set(
         own_weights=tuple(name for name in networks if not is_derived(name)),
         tokenizer=tokenizer or letter_tokenizer(),
         environment=Environment("cpu", "", "float32", "", "", "", ""),
-        notices=(),
+        notices=MappingProxyType({}),
         eos_token_ids=eos,
         memory_bytes=MappingProxyType({}),
     )

@@ -121,4 +121,4 @@ def test_a_model_whose_cache_cannot_be_rolled_back_is_refused_before_its_weights
     with pytest.raises(IncompatibleModel, match="rolled back"):
         list_candidates(str(recurrent))
     with Registry().lease(target, [str(recurrent)], device="cpu", dtype="float32") as models:
-        assert "rolled back" in models.notices[0]
+        assert "rolled back" in models.notices[str(recurrent)]

@@ -89,7 +89,7 @@ def test_a_target_that_writes_nothing_in_its_time_says_so(make_model, monkeypatc
     monkeypatch.setattr(datastore, "SECONDS", 1e-9)
     target = make_model("target")
     with Registry().lease(target, ["retrieval"], **FLOAT32) as models:
-        assert "wrote nothing" in models.notices[0] and "prompt-lookup" in models.notices[0]
+        assert "wrote nothing" in models.notices["retrieval"] and "prompt-lookup" in models.notices["retrieval"]
     assert not datastore.file_of(target).exists()
 
 
@@ -111,7 +111,7 @@ def test_a_target_writes_once_and_both_drafts_share_it(make_model, writings):
     target = make_model("target")
     with Registry().lease(target, ["retrieval", "bigram"], **FLOAT32) as models:
         first, second = models.networks["retrieval"], models.networks["bigram"]
-        assert isinstance(first, Retrieval) and first.successors is second.successors and models.notices == ()
+        assert isinstance(first, Retrieval) and first.successors is second.successors and not models.notices
         assert models.memory_bytes["retrieval"] > 0 == models.memory_bytes["bigram"], "memory that is shared counts once"
     with Registry().lease(target, ["bigram", "retrieval"], **FLOAT32) as models:
         assert models.memory_bytes["bigram"] > 0 == models.memory_bytes["retrieval"]
@@ -158,7 +158,7 @@ def test_a_folder_that_cannot_be_written_is_told_before_the_writing(make_model, 
     monkeypatch.setenv("HSD_HOME", str(tmp_path / "file"))
     target = make_model("target")
     with Registry().lease(target, ["retrieval"], **FLOAT32) as models:
-        assert "HSD_HOME" in models.notices[0] and list(models.networks) == [target] and writings == []
+        assert "HSD_HOME" in models.notices["retrieval"] and list(models.networks) == [target] and writings == []
 
 
 def test_a_disk_that_fills_up_is_told_and_leaves_nothing_behind(make_model, monkeypatch):
@@ -170,7 +170,7 @@ def test_a_disk_that_fills_up_is_told_and_leaves_nothing_behind(make_model, monk
 
     monkeypatch.setattr(datastore, "save_file", full)
     with Registry().lease(target, ["retrieval"], **FLOAT32) as models:
-        assert "No space left" in models.notices[0] and "HSD_HOME" in models.notices[0]
+        assert "No space left" in models.notices["retrieval"] and "HSD_HOME" in models.notices["retrieval"]
     assert list(datastore.file_of(target).parent.iterdir()) == []
 
 
@@ -209,7 +209,7 @@ def test_drafts_are_listed_without_a_cache_folder_that_can_be_looked_into(make_m
     target = make_model("target")
     assert {"retrieval", "bigram"} <= {draft.name for draft in list_candidates(target, **FLOAT32) if "writes first" in draft.description}
     with Registry().lease(target, ["retrieval"], **FLOAT32) as models:
-        assert "HSD_HOME" in models.notices[0]
+        assert "HSD_HOME" in models.notices["retrieval"]
 
 
 @pytest.mark.parametrize("content", BROKEN.values(), ids=BROKEN)
@@ -222,7 +222,7 @@ def test_a_broken_file_is_named_with_what_to_do(make_model, content):
     else:
         datastore.save_file(content, file)
     with Registry().lease(target, ["retrieval"], **FLOAT32) as models:
-        assert str(file) in models.notices[0] and "delete it" in models.notices[0]
+        assert str(file) in models.notices["retrieval"] and "delete it" in models.notices["retrieval"]
 
 
 def test_the_defaults_text_comes_with_the_program():

@@ -33,7 +33,7 @@ def test_a_lease_holds_drafts_in_order_and_the_target_last(make_model):
     with Registry().lease(target, ["prompt-lookup", "early-exit:1", draft], **FLOAT32) as models:
         assert list(models.networks) == ["prompt-lookup", "early-exit:1", draft, target]
         assert isinstance(models.networks[target], Network) and models.target == target
-        assert models.environment.dtype == "float32" and models.eos_token_ids == {1} and models.notices == ()
+        assert models.environment.dtype == "float32" and models.eos_token_ids == {1} and not models.notices
         assert models.memory_bytes["early-exit:1"] == models.memory_bytes["prompt-lookup"] == 0
         assert models.memory_bytes[target] > models.memory_bytes[draft] > 0
         logits = models.networks[draft].forward(torch.tensor([3, 4]), models.networks[draft].new_cache(8), 1)
@@ -84,7 +84,8 @@ def test_a_draft_that_fails_is_left_out_with_a_notice_and_the_rest_serves(make_m
     asked = [other, "nope/there", "early-exit:9", "prompt-lookup", "quantized:int5"]
     with Registry().lease(target, asked, **FLOAT32) as models:
         assert list(models.networks) == ["prompt-lookup", target]
-    said = dict(zip([other, "nope/there", "early-exit:9", "quantized:int5"], models.notices, strict=True))
+    said = models.notices
+    assert list(said) == [other, "nope/there", "early-exit:9", "quantized:int5"]
     assert all(name in notice and "left out" in notice for name, notice in said.items())
     assert "another vocabulary" in said[other] and "cannot be reached" in said["nope/there"] and "2 layers" in said["early-exit:9"]
     assert loads == [target]  # the weights of the draft with another vocabulary were never read
@@ -94,7 +95,7 @@ def test_an_unexpected_exception_in_a_draft_is_a_notice_too(make_model, monkeypa
     monkeypatch.setattr(registry_module, "derive", lambda *given: 1 / 0)
     target = make_model("target")
     with Registry().lease(target, ["early-exit:1"], **FLOAT32) as models:
-        assert list(models.networks) == [target] and "ZeroDivisionError" in models.notices[0]
+        assert list(models.networks) == [target] and "ZeroDivisionError" in models.notices["early-exit:1"]
 
 
 def test_a_target_that_fails_raises_and_nothing_stays_locked(make_model):
