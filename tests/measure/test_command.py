@@ -82,7 +82,7 @@ def test_costs_that_no_prediction_can_rest_on_are_said_to_be_so():
 
 @pytest.mark.parametrize(("measurement", "told"), [(MEASURED, 0), (at_width_one(0.018, 0.0232), 1)])
 def test_the_command_gives_notice_of_unsteady_costs(monkeypatch, tmp_path, measurement, told):
-    models = SimpleNamespace(notices=(), fallbacks=())
+    models = SimpleNamespace(notices={}, fallbacks=())
     monkeypatch.setattr(command, "REGISTRY", SimpleNamespace(lease=lambda *_, **__: nullcontext(models)))
     monkeypatch.setattr(command, "measure_or_find", lambda *_, **__: (measurement, False))
     parser = argparse.ArgumentParser()
