@@ -11,10 +11,13 @@ import torch
 from transformers import PreTrainedModel, StoppingCriteria
 from transformers.generation.streamers import BaseStreamer
 
-from hsd.errors import BadInput
+from hsd.errors import BadInput, ModelUnavailable
+from hsd.pick.facts import facts_of
 from hsd.pick.load import load
+from hsd.pick.memory import usable_bytes
 from hsd.pick.model_set import ModelSet
 from hsd.records import Sampling, ShouldStop
+from hsd.units import byte_size
 
 BASELINES = ("transformers", "transformers-prompt-lookup", "transformers-assistant")
 _LOOKUP_TOKENS = 10  # transformers' own documentation uses this value
@@ -55,17 +58,44 @@ class _StopWhenAsked(StoppingCriteria):
 
 
 def assistants(models: ModelSet) -> list[str]:
-    """Loaded drafts that transformers can use as an assistant: ordinary models of their own."""
-    return [name for name in models.own_weights if name != models.target]
+    """Loaded drafts that transformers can use as an assistant: ordinary models of their own, with as many rows as the target; of
+    others it wants both tokenizers and decodes in another way."""
+    rows = models.networks[models.target].vocab_size
+    return [name for name in models.own_weights if name != models.target and models.networks[name].vocab_size == rows]
 
 
-def load_modules(models: ModelSet, methods: Sequence[str]) -> dict[str, PreTrainedModel]:
-    """transformers' own modules for these baselines, beside this engine's networks, for as long as they are compared."""
+def load_modules(models: ModelSet, methods: Sequence[str]) -> tuple[dict[str, PreTrainedModel], tuple[str, ...]]:
+    """transformers' own modules for these baselines, and why one is missing.
+
+    Where this engine computes with the module's own weights they serve both; where it packed them for its kernels, a second copy is
+    loaded for as long as the comparison lasts, if there is room for it.
+    """
     names = [models.target] if any(name in BASELINES for name in methods) else []
     names += assistants(models)[:1] if BASELINES[2] in methods else []
-    device = torch.device(models.environment.device)
-    dtype = models.networks[models.target].dtype
-    return {name: load(name, device=device, dtype=dtype).module for name in names}
+    found: dict[str, PreTrainedModel] = {}
+    for name in names:
+        try:
+            found[name] = models.modules[name] if name in models.modules else _second_copy(name, models)
+        except ModelUnavailable as error:
+            return found, (f"transformers' own modes that need {name} are left out. {error}",)
+    return found, ()
+
+
+def can_run(method: str, models: ModelSet, modules: Mapping[str, PreTrainedModel]) -> bool:
+    """Whether the modules that a method needs are there; this engine's own methods need none."""
+    needed = [models.target, *(assistants(models)[:1] if method == BASELINES[2] else [])] if method in BASELINES else []
+    return all(name in modules for name in needed)
+
+
+def _second_copy(name: str, models: ModelSet) -> PreTrainedModel:
+    device, dtype = torch.device(models.environment.device), models.networks[models.target].dtype
+    needed, usable = facts_of(name).footprint(dtype).weight_bytes, usable_bytes(device)
+    if needed > usable:
+        raise ModelUnavailable(
+            f"They compute on plain weights, for which {byte_size(needed)} are needed beside the packed ones of this engine, and "
+            f"{byte_size(usable)} are usable on {device}; compare without them, or choose a smaller model."
+        )
+    return load(name, device=device, dtype=dtype).module
 
 
 @torch.inference_mode()

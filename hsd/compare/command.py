@@ -138,6 +138,7 @@ def _describe_comparison(result: dict[str, Any], where: str) -> str:
         figures = f"{rate['median']:>10.1f}  {spread:<16}{times:>9}  {times_spread:<14}{predicted:>11}{per_pass:>10}{loop:>7}"
         lines.append(f"{method['name']:<28}{figures}  {same}")
         lines += [f"    {method['hierarchy']}"] if method["hierarchy"] else []
+    lines += result["left_out"]
     lines += _describe_latency_models(result)
     near = sum(divergence["near_tie"] for divergence in result["divergences"])
     if result["divergences"]:

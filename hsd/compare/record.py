@@ -91,6 +91,7 @@ class Comparison:
     sampling: Sampling
     environment: Environment
     ranked_by: str = "exact"  # the latency model that the planner used
+    left_out: tuple[str, ...] = ()  # methods that could not run, and why
 
     def speedup(self, name: str) -> float | None:
         """How many times as fast as the target alone a method is: the median over the repeats, or the ratio of the medians

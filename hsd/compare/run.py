@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from transformers import PreTrainedModel
 
-from hsd.compare.baselines import BASELINES, assistants, load_modules, run_baseline
+from hsd.compare.baselines import BASELINES, assistants, can_run, load_modules, run_baseline
 from hsd.compare.divergence import first_divergence
 from hsd.compare.record import LATENCY_MODELS, Comparison, Divergence, MethodResult
 from hsd.compare.whole import generate_whole
@@ -48,11 +48,11 @@ def compare(
 ) -> Comparison:
     """Decode every prompt by every method, `repeats` times, interleaved so that a drift of the machine falls on all.
 
-    With sampling every repeat draws new texts, with the same seed for all methods. A warm-up of one short run a method
-    is not counted; caches are never reused across runs. Tokens per second are committed tokens over wall seconds of
-    decoding, the prompt's own pass excluded, for all methods alike. When stopped
-    after a complete repeat, what is complete is returned; before that, `Cancelled` is raised. `BadInput` when a method wrote nothing
-    that could be timed.
+    With sampling every repeat draws new texts, with the same seed for all methods. A mode of transformers for which there is no memory
+    is left out, and why is told. A warm-up of one short run a method is not counted; caches are never reused across runs. Tokens per
+    second are committed tokens over wall seconds of decoding, the prompt's own pass excluded, for all methods alike. When stopped after
+    a complete repeat, what is complete is returned; before that, `Cancelled` is raised. `BadInput` when a method wrote nothing that
+    could be timed.
     """
     check_can_be_timed(max_new_tokens)
     hierarchies = _hierarchies(plan)
@@ -61,7 +61,8 @@ def compare(
     if not encoded:
         raise BadInput("There is no prompt to compare on; give at least one.")
     report(Progress("compare", 0, repeats * len(encoded), None, "warming up"))
-    modules = load_modules(models, chosen)
+    modules, left_out = load_modules(models, chosen)
+    chosen = [name for name in chosen if can_run(name, models, modules)]
     tallies = {name: _Tally() for name in chosen}
     for name in chosen:
         _run(name, models, modules, plan.sampling, hierarchies, encoded[0][1], min(8, max_new_tokens), should_stop)
@@ -87,7 +88,8 @@ def compare(
         complete += 1
     if not complete:
         raise Cancelled("Stopped before every method had run once; there is nothing to compare yet.")
-    return _assemble(models, modules, plan, hierarchies, tallies, dict((p.id, ids) for p, ids in encoded), complete, max_new_tokens)
+    found = _assemble(models, modules, plan, hierarchies, tallies, dict((p.id, ids) for p, ids in encoded), complete, max_new_tokens)
+    return replace(found, left_out=left_out)
 
 
 def check_can_be_timed(max_new_tokens: int) -> None:

@@ -206,7 +206,7 @@ def _comparison_section(comparison: Comparison, plan: Plan) -> Section:
     )
     return Section(
         "Comparison",
-        (text, *others, *differences),
+        (text, *comparison.left_out, *others, *differences),
         (Bars("Speed, measured", "tokens/s", "spread over the repeats", bars), Table("Methods", header, rows)),
     )
 

@@ -93,6 +93,11 @@ def lean_network(name: str, module: PreTrainedModel) -> LeanNetwork:
     )
 
 
+def keeps_weights(module: PreTrainedModel) -> bool:
+    """Whether the module can still compute: none of its weights was given up for a kernel's packed ones."""
+    return all(parameter.numel() for parameter in module.parameters())
+
+
 def quantized_copy(name: str, network: LeanNetwork, bits: int) -> LeanNetwork:
     """A weight-only copy of `network` with `bits` bits that shares its embedding, norms and rotary tables.
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import torch
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hsd import ranks
 from hsd.models.build import is_derived
+from hsd.models.fuse import keeps_weights
 from hsd.models.network import Network, Proposer
 from hsd.models.pieces import is_sharded, is_spread
 from hsd.pick.device import environment
@@ -30,6 +31,7 @@ class ModelSet:
     notices: Mapping[str, str]  # drafts that were left out: the sentence that says so, and why
     eos_token_ids: frozenset[int]
     memory_bytes: Mapping[str, int]  # what each network adds to those before it
+    modules: Mapping[str, PreTrainedModel]  # transformers' own of those with weights of their own, where they still compute (fuse.py)
 
     @property
     def fallbacks(self) -> tuple[str, ...]:
@@ -45,8 +47,10 @@ def lend(
     device: torch.device,
     dtype: torch.dtype,
     notices: Mapping[str, str] = MappingProxyType({}),
+    modules: Mapping[str, PreTrainedModel] = MappingProxyType({}),
 ) -> ModelSet:
-    """A set of `networks`, the target last, which was made from `loaded`."""
+    """A set of `networks`, the target last, which was made from `loaded`; `modules` are what the drafts were made from."""
+    kept = {**modules, target: loaded.module}
     return ModelSet(
         target=target,
         networks=MappingProxyType(dict(networks)),
@@ -56,6 +60,7 @@ def lend(
         notices=MappingProxyType(dict(notices)),
         eos_token_ids=loaded.eos_token_ids,
         memory_bytes=MappingProxyType(_memory(networks)),
+        modules=MappingProxyType({name: module for name, module in kept.items() if keeps_weights(module)}),
     )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
+from transformers import PreTrainedModel
 
 from hsd import ranks
 from hsd.errors import Cancelled, HsdError, IncompatibleModel, ModelUnavailable
@@ -116,6 +117,7 @@ class Registry:
             base = self._take((target, "", *place), taken, lambda: self._load_target(target, device, dtype, report, should_stop))
             assert base.loaded is not None
             networks: dict[str, Network | Proposer] = {}
+            modules: dict[str, PreTrainedModel] = {}
             notices: dict[str, str] = {}
             for name in dict.fromkeys(drafts):
                 if name == target:
@@ -125,6 +127,8 @@ class Registry:
                 try:
                     entry = self._take_draft(name, target, base, device, dtype, taken, report, should_stop)
                     networks[name] = entry.network
+                    if entry.loaded is not None:
+                        modules[name] = entry.loaded.module
                 except Cancelled:
                     raise
                 except HsdError as error:
@@ -132,7 +136,7 @@ class Registry:
             networks[target] = base.network
         finally:
             self._loading.release()
-        return lend(target, base.loaded, networks, device, dtype, notices)
+        return lend(target, base.loaded, networks, device, dtype, notices, modules)
 
     def _wait_for_turn(self, report: Report, should_stop: ShouldStop) -> None:
         waited = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -39,7 +40,9 @@ def leased(folders):
 
 @pytest.fixture(scope="module")
 def modules(leased):
-    return load_modules(leased, BASELINES)
+    found, left_out = load_modules(leased, BASELINES)
+    assert not left_out
+    return found
 
 
 def run(name, leased, modules, *, sampling=GREEDY, count=40, should_stop=NEVER):
@@ -95,8 +98,38 @@ def test_stopping_ends_a_generation_early(leased, modules):
 
 def test_an_assistant_has_weights_of_its_own(leased, folders):
     assert assistants(leased) == [str(folders / "draft")]
-    assert set(load_modules(leased, ["target"])) == set()
-    assert set(load_modules(leased, ["transformers"])) == {leased.target}
+    assert load_modules(leased, ["target"]) == ({}, ())
+    assert set(load_modules(leased, ["transformers"])[0]) == {leased.target}
+
+
+def test_a_draft_with_other_rows_than_the_target_is_no_assistant(leased, folders, monkeypatch):
+    """transformers would end the comparison with a ValueError: it wants both tokenizers then, and decodes in another way."""
+    monkeypatch.setattr(leased.networks[str(folders / "draft")], "vocab_size", 12)
+    assert assistants(leased) == []
+
+
+def test_without_memory_for_a_second_copy_the_rest_is_compared_and_told_why(leased, plan_of, prompts, monkeypatch):
+    monkeypatch.setattr("hsd.compare.baselines.usable_bytes", lambda device: 1000)
+    bare = replace(leased, modules={})
+    found = compare(bare, plan_of("early-exit:1@2", target=leased.target), prompts, repeats=1, max_new_tokens=4)
+    assert "target" in (names := [method.name for method in found.methods]) and not set(names) & set(BASELINES)
+    (why,) = found.left_out
+    assert "transformers' own modes" in why and "1 kB are usable" in why
+    assert list(found.to_json()["left_out"]) == [why]
+
+
+def test_a_module_that_still_computes_is_lent_instead_of_loaded_again(leased, folders, monkeypatch):
+    monkeypatch.setattr("hsd.compare.baselines.load", lambda *given, **options: pytest.fail("loaded again"))
+    with Registry().lease(str(folders / "target"), [str(folders / "draft")], dtype="float16") as models:
+        modules, _ = load_modules(models, BASELINES)
+        assert set(modules) == set(models.modules) == {models.target, str(folders / "draft")}
+        module = modules[models.target]
+        ids = torch.tensor(PROMPT)
+        cache = models.networks[models.target].new_cache(len(PROMPT))
+        ours = models.networks[models.target].forward(ids, cache, len(PROMPT))
+        torch.testing.assert_close(module(ids[None]).logits[0], ours, rtol=0.02, atol=0.02)
+        weights = module.model.layers[0].self_attn
+        assert weights.q_proj.weight.untyped_storage().data_ptr() == weights.k_proj.weight.untyped_storage().data_ptr(), "fused, kept once"
 
 
 def test_modules_are_loaded_in_the_engines_dtype(leased, modules):
@@ -106,7 +139,7 @@ def test_modules_are_loaded_in_the_engines_dtype(leased, modules):
 def test_without_a_draft_of_its_own_weights_there_is_no_assistant(folders, plan_of, prompts):
     with Registry().lease(str(folders / "target"), ["early-exit:1"], dtype="float32") as models:
         with pytest.raises(BadInput, match="none is loaded"):
-            run(BASELINES[2], models, load_modules(models, BASELINES[:1]))
+            run(BASELINES[2], models, load_modules(models, BASELINES[:1])[0])
         with pytest.raises(BadInput, match="“transformers-assistant” cannot be compared here"):
             compare(models, plan_of("early-exit:1@2", target=models.target), prompts, methods=[BASELINES[2]])
 

@@ -174,6 +174,7 @@ def verdict_of(comparison: Comparison, recorded: bool) -> Node:
     ours = [one for one in comparison.divergences if not one.method.startswith("transformers")]
     theirs = [one for one in comparison.divergences if one.method.startswith("transformers")]
     lines += divergence_lines(ours)
+    lines += [el("p", why, cls="small") for why in comparison.left_out]
     if theirs:
         lines += [el("p", text.OTHER_ARITHMETIC, cls="small muted"), *divergence_lines(theirs)]
     badge = el("span", "recorded sample", cls="pill download") if recorded else None
