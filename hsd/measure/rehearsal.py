@@ -21,6 +21,7 @@ from hsd.pick.model_set import ModelSet
 from hsd.records import Hierarchy, Sampling, ShouldStop
 
 _THRESHOLD = 4  # of the drafts rehearsed
+_LEAST = 7  # samples of each model, as for a pass
 _TRIMMED = 0.1  # share of the samples left out at each end: an interruption by the system is no property of a model
 
 
@@ -53,39 +54,59 @@ class Rehearsal:
     samples: list[_Sample] = field(default_factory=list)
     sweep: int = -1  # of the timed passes, the latest
     loops: list[tuple[int, int, float]] = field(default_factory=list)  # of a target round: tokens, draft rounds, seconds outside
-    _alone: Iterator[None] = field(init=False)
-    _drafts: Iterator[Iterator[None]] = field(init=False)
+    _running: dict[str, Iterator[bool]] = field(init=False)  # by the model that each is for: a draft over the target, and the target alone
+    _turns: Iterator[str] = field(init=False)  # of the drafts
 
     def __post_init__(self) -> None:
         target = self.models.target
         drafts = [name for name in self.models.networks if name != target]
-        self._alone = self._decode(Hierarchy.of(target=target))
-        self._drafts = cycle([self._decode(Hierarchy.of((name, _THRESHOLD), target=target)) for name in drafts])
+        self._running = {name: self._decode(Hierarchy.of((name, _THRESHOLD), target=target)) for name in drafts}
+        self._running[target] = self._decode(Hierarchy.of(target=target))
+        self._turns = cycle(drafts)
 
     def __call__(self) -> None:
         self.sweep += 1
-        next(self._alone)
-        running = next(self._drafts, None)
-        if running is not None:
-            next(running)
+        self._go_on(self.models.target)
+        if (draft := next(self._turns, None)) is not None:
+            self._go_on(draft)
 
-    def _decode(self, hierarchy: Hierarchy) -> Iterator[None]:
-        """Prompt after prompt without end; pauses after each target round."""
+    def fill_up(self) -> None:
+        """Decode until there are enough samples of every model, where the passes were known after a few sweeps (one at least)."""
+        for name in self._running:
+            for _ in range(_LEAST - sum(one.model == name for one in self.samples)):  # a round gives one at least
+                if self.sweep >= 0 and not self.should_stop():
+                    self._go_on(name)
+
+    def _go_on(self, name: str) -> None:
+        """To the end of the next round that counts."""
+        while not next(self._running[name]) and not self.should_stop():
+            pass
+
+    def _decode(self, hierarchy: Hierarchy) -> Iterator[bool]:
+        """Prompt after prompt without end; pauses after each target round and tells whether it counts. A round that was timed together
+        with the prompt's own pass does not, nor one in which a pass was recorded."""
         for prompt_ids in cycle(self.prompts):
             settings = {"sampling": self.sampling, "max_new_tokens": self.max_new_tokens, "should_stop": self.should_stop}
             events = generate(self.models, hierarchy, prompt_ids, **settings)
-            first = True
-            while True:
+            before, first, useful, ended = self._num_slow(hierarchy), True, False, False
+            while not ended:
+                slow = self._num_slow(hierarchy)
                 started = time.perf_counter()
                 rounds, tokens, ended = _one_round(events, hierarchy.target)
                 seconds = time.perf_counter() - started
-                if rounds and not first:  # the first one was timed together with the prompt's own pass
+                if counts := bool(rounds) and not first and self._num_slow(hierarchy) == slow:
                     self._note(rounds, tokens, seconds)
-                if ended or not first:
-                    yield
-                if ended:
-                    break
+                    useful = True
+                if not (first or ended):
+                    yield counts
                 first = False
+            # A text of one round has none that counts: waiting for another would not end.
+            yield counts or (not useful and self._num_slow(hierarchy) == before)
+
+    def _num_slow(self, hierarchy: Hierarchy) -> int:
+        """Passes so far that took longer than they will, as CUDA graphs were yet to be recorded."""
+        steps = [getattr(self.models.networks[level.model], "steps", None) for level in hierarchy.levels]
+        return sum(one.num_slow for one in steps if one is not None)
 
     def _note(self, rounds: list[RoundEvent], tokens: int, seconds: float) -> None:
         self.samples += [_Sample(one.model, one.width, one.seconds, self.sweep) for one in rounds]

@@ -144,6 +144,7 @@ def time_passes(
         between=after_each_sweep,
         narrow=narrow,
     )
+    rehearsal.fill_up()
     return Passes(costs, rehearsal.overheads(costs), context_tokens)
 
 

@@ -85,6 +85,7 @@ class Steps:
         self._record = record
         self._idle: list[Slot] = []
         self._state = threading.Lock()
+        self.num_slow = 0  # passes so far that were met for the first time or recorded, and took longer than those to come
         self.problem = ""  # why nothing is recorded any more, in one sentence
 
     @property
@@ -121,6 +122,7 @@ class Steps:
             graph, logits = slot.graphs[key]
             graph.replay()
             return logits.clone()  # the next replay writes to the same memory
+        self.num_slow += self._record and not self.problem
         logits = static_step(self._network, slot.token_ids[:width], slot.start, slot.keys, slot.values, bucket)
         if self._record and not self.problem and key in slot.seen and logits.isfinite().all():  # else nothing could be compared
             self._try_to_record(slot, key, logits)

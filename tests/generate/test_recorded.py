@@ -2,49 +2,19 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
-
 import pytest
 import torch
 from decoding_checks import decode, greedy_alone
-from tiny_models import model_set, small_set
+from recorded_models import stepped
+from tiny_models import small_set
 
 from hsd.compare.whole import generate_whole
 from hsd.errors import LevelFault
 from hsd.models import graphs
-from hsd.models.graphs import WIDEST_RECORDED, Steps
-from hsd.models.lean import LeanNetwork
 from hsd.records import Hierarchy, Sampling
 
 PROMPT = [11, 4, 60, 4, 11]
 HIERARCHIES = ["", "near@5", "prompt-lookup@3,near@4", "early-exit:1@2,far@3,near@6"]
-
-
-class Stepped:
-    """A lean network that takes the static step for its narrow passes, as on CUDA."""
-
-    def __init__(self, network: LeanNetwork, record: bool) -> None:
-        self.network = network
-        self.steps = Steps(network, record=record)
-
-    def __getattr__(self, name: str):
-        return getattr(self.network, name)
-
-    def new_cache(self, capacity):
-        return self.steps.new_cache(capacity)
-
-    def adopt(self, cache, other, other_cache):
-        return self.network.adopt(cache, other.network, other_cache)
-
-    def forward(self, token_ids, cache, num_logits):
-        if len(token_ids) > WIDEST_RECORDED:
-            return self.network.forward(token_ids, cache, num_logits)
-        return self.steps(token_ids, cache, num_logits)
-
-
-def stepped(models, record):
-    networks = {name: Stepped(model, record) if isinstance(model, LeanNetwork) else model for name, model in models.networks.items()}
-    return model_set(MappingProxyType({name: model for name, model in networks.items() if not name.startswith("quantized")}))
 
 
 @pytest.fixture(scope="module")

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
+from recorded_models import record_replayed, stepped
 from tiny_models import small_set
 
 from hsd.measure import rehearsal as module
 from hsd.measure.costs import Costs
 from hsd.measure.rehearsal import Rehearsal, _split, _trimmed_mean
+from hsd.models import graphs
 from hsd.records import GREEDY
 
 
@@ -42,6 +46,52 @@ def test_overheads_are_what_exceeds_the_passes(models):
     dear = rehearsal.overheads(free(models, 9.0))  # passes that took longer than the rounds leave nothing but the loop
     assert all(dear.round_s[name] <= free_passes.round_s[name] for name in dear.round_s) and dear.round_s["target"] == 0
     assert free_passes.target_round_s + free_passes.token_s > 0
+
+
+def test_rounds_in_which_a_graph_was_recorded_do_not_count(models, monkeypatch):
+    """A recording takes as long as a thousand passes, and every width of every hierarchy meets one."""
+    record_replayed(monkeypatch, seconds=0.15)
+    monkeypatch.setattr(graphs, "LEAST_BUCKET", 64)
+    rehearsal = Rehearsal(stepped(models, record=True), [[1, 2, 3]], GREEDY, 12, lambda: False)
+    drafts = len(rehearsal.models.networks) - 1
+    for _ in range(drafts):  # as few sweeps as give each draft one turn
+        rehearsal()
+    assert {sample.model for sample in rehearsal.samples} == set(rehearsal.models.networks)
+    assert max(sample.seconds for sample in rehearsal.samples) < 0.15
+    assert max(seconds for *_, seconds in rehearsal.loops) < 0.15
+
+
+def test_without_graphs_every_round_counts(models, monkeypatch):
+    monkeypatch.setattr(graphs, "record", lambda *given: (_ for _ in ()).throw(RuntimeError("no graphs")))
+    rehearsal = Rehearsal(stepped(models, record=True), [[1, 2, 3]], GREEDY, 12, lambda: False)
+    for _ in range(20):
+        rehearsal()
+    assert len(rehearsal.loops) == 40, "one of the target alone and one of a draft in each sweep"
+
+
+def test_every_model_has_enough_rounds_however_soon_its_passes_are_known(models):
+    rehearsal = Rehearsal(models, [[1, 2, 3]], GREEDY, 12, lambda: False)
+    rehearsal()
+    rehearsal.fill_up()
+    counts = Counter(sample.model for sample in rehearsal.samples)
+    assert set(counts) == set(models.networks) and min(counts.values()) >= module._LEAST
+    assert {sample.sweep for sample in rehearsal.samples} == {0}
+
+
+def test_texts_of_one_round_give_no_samples_and_are_not_waited_for(models):
+    rehearsal = Rehearsal(models, [[1, 2, 3]], GREEDY, 1, lambda: False)
+    rehearsal()
+    rehearsal.fill_up()
+    assert not rehearsal.samples
+
+
+def test_nothing_more_is_decoded_when_stopped(models):
+    stopped = False
+    rehearsal = Rehearsal(models, [[1, 2, 3]], GREEDY, 12, lambda: stopped)
+    rehearsal()
+    stopped, before = True, len(rehearsal.samples)
+    rehearsal.fill_up()
+    assert len(rehearsal.samples) == before
 
 
 def test_a_round_is_set_against_the_passes_of_its_own_minute(models):

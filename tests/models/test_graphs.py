@@ -8,6 +8,7 @@ import itertools
 
 import pytest
 import torch
+from recorded_models import record_replayed
 from test_lean import ARCHITECTURES, VOCAB, reference, text, tiny
 
 from hsd.models import graphs
@@ -15,20 +16,6 @@ from hsd.models.build import build_network, derive
 from hsd.models.graphs import Steps, bucket_of
 
 CLOSE = dict(rtol=1e-5, atol=1e-5)  # float32 sums in another order
-
-
-class Replayed:
-    """Stands for a CUDA graph: computes the step into the same memory each time, from the slot's own tensors."""
-
-    def __init__(self, network, slot, width, bucket):
-        self.inputs = (network, slot.token_ids[:width], slot.start, slot.keys, slot.values, bucket)
-        self.logits = graphs.static_step(*self.inputs)
-        self.replays = 0
-
-    def replay(self):
-        self.replays += 1
-        with torch.inference_mode():
-            self.logits.copy_(graphs.static_step(*self.inputs))
 
 
 @pytest.fixture
@@ -39,14 +26,7 @@ def small_buckets(monkeypatch):
 @pytest.fixture
 def recorded(monkeypatch):
     """Recording without CUDA: `Replayed` in place of graphs; gives those that were made."""
-    made = {}
-
-    def record(network, slot, width, bucket):
-        made[width, bucket] = graph = Replayed(network, slot, width, bucket)
-        return graph, graph.logits
-
-    monkeypatch.setattr(graphs, "record", record)
-    return made
+    return record_replayed(monkeypatch)
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
@@ -125,6 +105,19 @@ def test_a_step_is_recorded_the_second_time_its_width_and_bucket_are_met(small_b
     assert set(recorded) == {(1, 8), (2, 8)}
     steps(torch.tensor(text(1)), cache, 1)
     assert recorded[1, 16].replays == 1
+
+
+def test_passes_are_counted_until_they_are_replayed(small_buckets, recorded):
+    network = build_network("llama", tiny("llama"))
+    steps = Steps(network, record=True)
+    cache, counts = steps.new_cache(40), []
+    for width in (1, 2, 1, 1, 2, 1):
+        steps(torch.tensor(text(width)), cache, 1)
+        counts.append(steps.num_slow)
+    assert counts == [1, 2, 3, 3, 4, 4]
+    steps.problem = "No graphs."  # from here on every pass is as slow as the next
+    steps(torch.tensor(text(1)), cache, 1)
+    assert steps.num_slow == 4
 
 
 def test_logits_outlive_the_next_step(small_buckets, recorded):
