@@ -116,7 +116,8 @@ class ProposerLevel:
 
     def propose(self, text: Text, count: int) -> list[int]:
         """At most `count` tokens, cut before the first that a level above has no row for: it would take that level down."""
-        return list(takewhile(lambda token_id: 0 <= token_id < self.vocab, self.proposer.propose(text.token_ids, count)))
+        proposed = self.proposer.propose(text.token_ids, count)[:count]  # more would not fit into the caches above
+        return list(takewhile(lambda token_id: 0 <= token_id < self.vocab, proposed))
 
     def rollback(self, length: int) -> None:
         if not self.dropped:  # what failed may fail again, and would take a level above with it

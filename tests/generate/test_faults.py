@@ -161,13 +161,32 @@ def test_a_token_that_no_model_has_is_never_proposed_to_one(small, text, drafts,
             pass
 
         def propose(self, token_ids, count):
-            return [5, unknown, 6][:count]
+            return [5, unknown, 6]  # and more than it was asked for
 
     generation = decode(
         model_set(dict(small.networks) | {"prompt-lookup": Strange()}), Hierarchy.parse(drafts, "target"), PROMPT, max_new_tokens=LONG
     )
     assert list(generation.token_ids) == text and generation.notices == ()
     assert any(event.token_ids == (5,) for event in generation.rounds if event.model == "prompt-lookup")
+
+
+def test_a_proposer_that_gives_more_than_it_is_asked_for_is_cut(small, text):
+    class Generous:
+        name = "prompt-lookup"
+
+        def fresh(self):
+            return self
+
+        def rollback(self, length):
+            pass
+
+        def propose(self, token_ids, count):
+            return [5] * 100
+
+    networks = dict(small.networks) | {"prompt-lookup": Generous()}
+    generation = decode(model_set(networks), Hierarchy.parse("prompt-lookup@3", "target"), PROMPT, max_new_tokens=LONG)
+    assert list(generation.token_ids) == text and generation.notices == ()
+    assert max(event.drafted for event in generation.rounds if event.model == "prompt-lookup") == 3
 
 
 def test_a_sampled_run_goes_on_without_its_faulty_draft(small):
