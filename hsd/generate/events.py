@@ -63,7 +63,7 @@ class EndEvent:
     text: str  # the texts of all token events joined, and `tail`
     tail: str  # held back with the last tokens: the bytes of a character that never became complete
     token_ids: tuple[int, ...]
-    prefill_s: float
+    prefill_s: float  # with making room for the keys and values
     decode_s: float
     message: str = ""  # what happened and what to do, for `target_fault`
 
