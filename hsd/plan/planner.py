@@ -102,7 +102,9 @@ def plan(
     """The hierarchy with the least predicted seconds per token among all with at most `max_depth` drafts and thresholds up to
     `max_threshold` whose models fit in `memory_limit_bytes` together.
 
-    Ranked by replaying the traces where they were recorded, by the exact expression otherwise; `Plan.ranked_by` says which.
+    Ranked by replaying the traces where they were recorded, by the exact expression otherwise; `Plan.ranked_by` says which. Replays are
+    searched one threshold at a time from the optimum of the exact expression, so that two thresholds that only pay together can be
+    missed (by up to 1 % of the latency in measurements searched whole).
     "No draft" and the best single draft always compete. Raises `BadInput` naming what the measurement lacks.
     """
     _check_limits(max_depth, max_threshold)

@@ -156,10 +156,9 @@ def _plan_trouble(page: Page, ids: Ids) -> Updates:
 
 def measure_facts(measurement: Measurement, badge: str | None, hint: str | None) -> Node:
     stamp = measurement.environment
+    count = len(measurement.traces) or measurement.prompts.count  # a file without traces tells only how many were chosen
     line = text.SETTINGS.format(
-        prompts=counted(
-            len(measurement.traces) or measurement.prompts.count, "prompt"
-        ),  # a file without traces tells only how many were chosen
+        prompts=counted(count, "prompt"),
         name=measurement.prompts.name,
         context=measurement.context_tokens,
         sampling=measurement.sampling.label(),
