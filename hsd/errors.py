@@ -13,6 +13,10 @@ class ModelUnavailable(HsdError):
     """A model that cannot be found, fetched or loaded here."""
 
 
+class NotEnoughMemory(ModelUnavailable):
+    """A model for whose weights a device has no room."""
+
+
 class IncompatibleModel(HsdError):
     """A model that loads but cannot serve in this hierarchy (vocabulary, cache, context)."""
 

@@ -8,7 +8,7 @@ import torch
 from huggingface_hub import errors as hub
 from safetensors import SafetensorError
 
-from hsd.errors import BadInput, HsdError, IncompatibleModel, ModelUnavailable
+from hsd.errors import BadInput, HsdError, IncompatibleModel, ModelUnavailable, NotEnoughMemory
 from hsd.pick.source import hub_problem
 
 
@@ -27,7 +27,7 @@ def explain(name: str, error: Exception) -> HsdError:
     if "trust_remote_code" in text or "custom code" in text:
         return IncompatibleModel(f"{name} needs its own Python code, which is never run here; choose a model that transformers knows.")
     if _any(chain, torch.OutOfMemoryError, MemoryError) or "out of memory" in text.lower() or "can't allocate memory" in text.lower():
-        return ModelUnavailable(f"There is not enough memory to load {name}; choose a smaller model, a smaller dtype or another device.")
+        return NotEnoughMemory(f"There is not enough memory to load {name}; choose a smaller model, a smaller dtype or another device.")
     if _any(chain, SafetensorError):
         return ModelUnavailable(
             f"The weights of {name} are damaged or only half downloaded ({chain[-1]}); delete them and fetch them again."

@@ -14,7 +14,7 @@ import torch
 from transformers import PreTrainedModel
 
 from hsd import ranks
-from hsd.errors import Cancelled, HsdError, IncompatibleModel, ModelUnavailable
+from hsd.errors import Cancelled, HsdError, IncompatibleModel, NotEnoughMemory
 from hsd.models.build import build_network, derive, is_derived
 from hsd.models.network import Network, Proposer
 from hsd.models.pieces import refuse_derived
@@ -195,9 +195,11 @@ class Registry:
             return self._load(name, device, dtype, report, should_stop, "sharded")
         try:
             return self._load(name, device, dtype, report, should_stop)
-        except ModelUnavailable:
-            if not may_spread(facts_of(name).footprint(dtype).weight_bytes, device):
-                raise
+        except NotEnoughMemory as error:
+            too_little = str(error)
+        _give_back()  # outside of the handler, whose traceback holds what was loaded
+        if not may_spread(facts_of(name).footprint(dtype).weight_bytes, device):
+            raise NotEnoughMemory(too_little)
         return self._load(name, device, dtype, report, should_stop, "spread")
 
     def _load(
@@ -247,7 +249,7 @@ class Registry:
             _give_back()
         else:
             return
-        raise ModelUnavailable(
+        raise NotEnoughMemory(
             f"{name} needs {byte_size(needed)} of memory and {byte_size(usable_bytes(device))} are usable on {device}; "
             "choose a smaller model or dtype, or another device."
         )

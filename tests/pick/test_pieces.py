@@ -7,16 +7,18 @@ import json
 import os
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, LlamaConfig
 
 from hsd import ranks
 from hsd.__main__ import main
 from hsd.console import write_text
-from hsd.errors import BadInput, DeviceUnsupported, IncompatibleModel
+from hsd.errors import BadInput, DeviceUnsupported, IncompatibleModel, ModelUnavailable, NotEnoughMemory
 from hsd.generate.collect import collect
 from hsd.generate.engine import generate
 from hsd.models.build import build_network, derive
@@ -27,6 +29,7 @@ from hsd.pick import device as devices
 from hsd.pick import load as loading
 from hsd.pick import placement, registry
 from hsd.pick.device import choose_device
+from hsd.pick.failures import explain
 from hsd.pick.placement import check_shards, loading_options, may_spread
 from hsd.pick.registry import Registry
 from hsd.records import Hierarchy
@@ -69,11 +72,10 @@ def test_a_target_over_two_places_writes_the_same_text_and_is_left_to_transforme
 
 def full_for(name):
     """Memory that `name` does not fit into as a whole."""
-    from hsd.errors import ModelUnavailable
 
     def make_room(self, wanted, needed, device):
         if wanted == name:
-            raise ModelUnavailable("full")
+            raise NotEnoughMemory("full")
 
     return make_room
 
@@ -89,12 +91,48 @@ def test_only_what_fits_on_all_gpus_together_is_spread(monkeypatch):
 
 
 def test_what_does_not_fit_and_cannot_be_spread_is_refused(make_model, monkeypatch):
-    from hsd.errors import ModelUnavailable
-
     target = make_model("target")
     monkeypatch.setattr(Registry, "_make_room", full_for(target))
-    with pytest.raises(ModelUnavailable, match="full"), Registry().lease(target, device="cpu", dtype="float32"):
+    with pytest.raises(NotEnoughMemory, match="full"), Registry().lease(target, device="cpu", dtype="float32"):
         pass
+
+
+@pytest.mark.parametrize(
+    ("error", "tries"),
+    [
+        (ModelUnavailable("It is gated."), ["whole"]),
+        (explain("m", OSError("couldn't connect")), ["whole"]),
+        (explain("m", SafetensorError("half downloaded")), ["whole"]),
+        (explain("m", torch.OutOfMemoryError("CUDA out of memory")), ["whole", "spread"]),
+    ],
+)
+def test_only_a_target_that_lacked_memory_is_loaded_again_over_several_gpus(error, tries, make_model, monkeypatch):
+    tried = []
+
+    def load(name, *, placement, **settings):
+        tried.append(placement)
+        raise error
+
+    monkeypatch.setattr(registry, "load", load)
+    monkeypatch.setattr(registry, "may_spread", lambda needed, device: True)
+    with pytest.raises(type(error)), Registry().lease(make_model("target"), device="cpu", dtype="float32"):
+        pass
+    assert tried == tries
+
+
+def test_room_on_other_gpus_is_asked_for_when_what_was_half_loaded_is_gone(make_model, monkeypatch):
+    half = []
+
+    def load(name, *, placement, **settings):
+        weights = torch.zeros(10)
+        half.append(weakref.ref(weights))
+        raise NotEnoughMemory("full")
+
+    monkeypatch.setattr(registry, "load", load)
+    monkeypatch.setattr(registry, "may_spread", lambda needed, device: half[0]() is not None)
+    with pytest.raises(NotEnoughMemory, match="full"), Registry().lease(make_model("target"), device="cpu", dtype="float32"):
+        pass
+    assert len(half) == 1
 
 
 def test_heads_that_processes_cannot_share_are_refused_with_what_would_do():
