@@ -13,14 +13,15 @@ from hsd.records import Hierarchy
 
 
 def generate_whole(models: ModelSet, hierarchy: Hierarchy, prompt_ids: Sequence[int], **settings: Any) -> Generation:
-    """As `generate`, all at once. Raises `LevelFault` when a draft dropped out or its passes lost their graphs: what ran on
-    was another hierarchy, or another program."""
+    """As `generate`, all at once. Raises `LevelFault` when a draft dropped out, or passes lost their graphs since the models were lent:
+    what ran on was another hierarchy, or another program. The next lease runs without those graphs from the start."""
     generation = collect(generate(models, hierarchy, prompt_ids, **settings))
     for notice in generation.notices:
-        if not notice.dropped:
-            raise LevelFault(f"{notice.message} Then compare again: some of these passes were timed with graphs, others without.")
-        raise LevelFault(
-            f"{notice.model} dropped out of {hierarchy}, so that another hierarchy ran on. {notice.message} "
-            f"To compare, do without {notice.model} or take shorter prompts."
-        )
+        if notice.dropped:
+            raise LevelFault(
+                f"{notice.model} dropped out of {hierarchy}, so that another hierarchy ran on. {notice.message} "
+                f"To compare, do without {notice.model} or take shorter prompts."
+            )
+    for why in models.new_fallbacks:
+        raise LevelFault(f"{why} Some of these passes were timed with graphs, others without: compare again.")
     return generation

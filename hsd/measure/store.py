@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from hsd.errors import HsdError
+from hsd.errors import Cancelled, HsdError, LevelFault
 from hsd.measure.prompts import PromptSet
 from hsd.measure.record import Measurement, PromptSetInfo
 from hsd.measure.run import measure
@@ -142,19 +142,33 @@ def measure_or_find(
 ) -> tuple[Measurement, bool]:
     """The kept measurement of the same conditions (and True), or a new one (and False), kept when it is complete.
 
-    `again` measures in any case. Raises as `measure` does.
+    `again` measures in any case. Where some models run without the graphs that they should have, nothing is kept or found, as no
+    conditions name that. Raises as `measure` does, and `LevelFault` when graphs are lost meanwhile.
     """
     store = store or Store()
     drafts = [name for name in models.networks if name != models.target]
     conditions = Conditions.of(models.target, drafts, models.environment, sampling, prompts.info, thorough)
-    found = None if again else store.find(conditions)
+    found = None if again or models.fallbacks else store.find(conditions)
     if found is not None:
         on_partial(found)
         return found, True
 
-    measurement = measure(
-        models, prompts, sampling=sampling, thorough=thorough, report=report, should_stop=should_stop, on_partial=on_partial
-    )
-    if not should_stop():
+    def stopped_or_mixed() -> bool:
+        return should_stop() or bool(models.new_fallbacks)
+
+    try:
+        measurement = measure(
+            models, prompts, sampling=sampling, thorough=thorough, report=report, should_stop=stopped_or_mixed, on_partial=on_partial
+        )
+    except Cancelled:
+        _refuse_mixed(models)
+        raise
+    _refuse_mixed(models)
+    if not should_stop() and not models.fallbacks:
         store.save(conditions, measurement)
     return measurement, False
+
+
+def _refuse_mixed(models: ModelSet) -> None:
+    for why in models.new_fallbacks:
+        raise LevelFault(f"{why} Some of these passes were timed with graphs, others without: measure again.")

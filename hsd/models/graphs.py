@@ -146,8 +146,8 @@ class Steps:
         if why:
             slot.graphs.clear()
             self.problem = (
-                f"{self._network.name}: CUDA graphs cannot be recorded ({why}); its passes go on without them, slower. "
-                "Free memory or choose smaller models, or switch graphs off with HSD_CUDA_GRAPHS=0."
+                f"{self._network.name}: CUDA graphs cannot be recorded ({why}); its passes go on without them, slower, until it is loaded "
+                "anew. Free memory or choose smaller models, or switch graphs off with HSD_CUDA_GRAPHS=0."
             )
             recorded = None
             gc.collect()  # outside of the handler, whose traceback holds what was allocated

@@ -32,12 +32,17 @@ class ModelSet:
     eos_token_ids: frozenset[int]
     memory_bytes: Mapping[str, int]  # what each network adds to those before it
     modules: Mapping[str, PreTrainedModel]  # transformers' own of those with weights of their own, where they still compute (fuse.py)
+    known_fallbacks: tuple[str, ...] = ()  # `fallbacks` when the set was lent
 
     @property
     def fallbacks(self) -> tuple[str, ...]:
         """Why passes of these models are no longer recorded; they go on without, slower."""
-        recorded = [getattr(network, "steps", None) for network in self.networks.values()]
-        return tuple(steps.problem for steps in recorded if steps is not None and steps.problem)
+        return _fallbacks(self.networks)
+
+    @property
+    def new_fallbacks(self) -> tuple[str, ...]:
+        """Those that arose while the set was lent: its earlier passes ran with graphs, its later ones without, and its stamp is false."""
+        return tuple(why for why in self.fallbacks if why not in self.known_fallbacks)
 
 
 def lend(
@@ -60,8 +65,14 @@ def lend(
         notices=MappingProxyType(dict(notices)),
         eos_token_ids=loaded.eos_token_ids,
         memory_bytes=MappingProxyType(_memory(networks)),
+        known_fallbacks=_fallbacks(networks),
         modules=MappingProxyType({name: module for name, module in kept.items() if keeps_weights(module)}),
     )
+
+
+def _fallbacks(networks: Mapping[str, Network | Proposer]) -> tuple[str, ...]:
+    recorded = [getattr(network, "steps", None) for network in networks.values()]
+    return tuple(steps.problem for steps in recorded if steps is not None and steps.problem)
 
 
 def _memory(networks: Mapping[str, Network | Proposer]) -> dict[str, int]:
@@ -78,7 +89,7 @@ def _memory(networks: Mapping[str, Network | Proposer]) -> dict[str, int]:
 def _environment(device: torch.device, dtype: torch.dtype, loaded: Loaded, networks: Mapping[str, Network | Proposer]) -> Environment:
     """The stamp of a run; names every device that the target lies on, and how the passes run."""
     stamp = environment(device, dtype)
-    if any(getattr(network, "steps", None) is not None for network in networks.values()):
+    if any(getattr(network, "steps", None) is not None for network in networks.values()) and not _fallbacks(networks):
         stamp = replace(stamp, kernels="cuda-graphs")
     if is_sharded(loaded.module):
         return replace(stamp, device_name=f"{ranks.count()} processes, each {stamp.device_name}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from decoding_checks import decode, greedy_alone
@@ -44,5 +46,15 @@ def test_a_failed_recording_is_told_once_and_alters_no_token(small, temperature,
     assert sorted((notice.model, notice.dropped) for notice in generation.notices) == [("near", False), ("target", False)]
     assert all("HSD_CUDA_GRAPHS=0" in notice.message for notice in generation.notices)
     assert len(decode(models, hierarchy, PROMPT, **settings).notices) == 2, "the next run's reader must know it too"
+
+
+def test_a_comparison_in_which_graphs_were_lost_is_refused_and_the_next_one_is_not(small, monkeypatch):
+    monkeypatch.setattr(graphs, "record", lambda *given: (_ for _ in ()).throw(RuntimeError("no recording")))
+    hierarchy, models = Hierarchy.parse("near@3", "target"), stepped(small, record=True)
     with pytest.raises(LevelFault, match=r"HSD_CUDA_GRAPHS=0.*compare again"):
-        generate_whole(models, hierarchy, PROMPT, **settings)
+        generate_whole(models, hierarchy, PROMPT, max_new_tokens=24)
+    again = replace(models, known_fallbacks=models.fallbacks)  # as the next lease lends it
+    assert generate_whole(again, hierarchy, PROMPT, max_new_tokens=24).token_ids
+    again.networks["near"].steps.problem = "Another reason."
+    with pytest.raises(LevelFault, match="Another reason"):
+        generate_whole(again, hierarchy, PROMPT, max_new_tokens=24)

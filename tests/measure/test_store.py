@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from hsd.errors import HsdError
+from hsd.errors import Cancelled, HsdError, LevelFault
 from hsd.measure import store as store_module
 from hsd.measure.record import Acceptance, Measurement, PromptSetInfo
 from hsd.measure.store import Conditions, Store, measure_or_find
@@ -78,14 +78,45 @@ def test_measuring_again_replaces(store):
     assert store.count() == 1
 
 
+def lent(monkeypatch, fallbacks=()):
+    monkeypatch.setattr(store_module, "revision", lambda name, target: "r")
+    return SimpleNamespace(target="b", networks={"a": None, "b": None}, environment=HERE, fallbacks=fallbacks, new_fallbacks=())
+
+
 @pytest.mark.parametrize("stopped", [False, True])
 def test_a_stopped_measurement_is_given_back_and_not_kept(store, monkeypatch, stopped):
-    models = SimpleNamespace(target="b", networks={"a": None, "b": None}, environment=HERE)
-    monkeypatch.setattr(store_module, "revision", lambda name, target: "r")
+    models, prompts = lent(monkeypatch), SimpleNamespace(info=PROMPTS)
     monkeypatch.setattr(store_module, "measure", lambda *args, **options: measured())
-    prompts = SimpleNamespace(info=PROMPTS)
     assert measure_or_find(models, prompts, should_stop=lambda: stopped, store=store) == (measured(), False)
     assert store.count() == (0 if stopped else 1)
+
+
+def test_models_of_which_some_run_without_graphs_are_measured_and_nothing_is_kept_or_found(store, monkeypatch):
+    whole, prompts = lent(monkeypatch), SimpleNamespace(info=PROMPTS)
+    monkeypatch.setattr(store_module, "measure", lambda *args, **options: measured(1.0))
+    measure_or_find(whole, prompts, store=store)
+    monkeypatch.setattr(store_module, "measure", lambda *args, **options: measured(2.0))
+    assert measure_or_find(lent(monkeypatch, ("a: no graphs.",)), prompts, store=store) == (measured(2.0), False)
+    assert measure_or_find(whole, prompts, store=store) == (measured(1.0), True)
+
+
+@pytest.mark.parametrize("cancels", [False, True])
+def test_a_measurement_in_which_graphs_were_lost_ends_and_is_not_kept(store, monkeypatch, cancels):
+    """Passes were timed with them and without; before the first prompt is complete `measure` has nothing to return."""
+    models = lent(monkeypatch)
+
+    def measure(*args, should_stop, **options):
+        assert not should_stop()
+        models.fallbacks = models.new_fallbacks = ("a: no graphs.",)
+        assert should_stop()
+        if cancels:
+            raise Cancelled("Stopped.")
+        return measured()
+
+    monkeypatch.setattr(store_module, "measure", measure)
+    with pytest.raises(LevelFault, match=r"no graphs\. .* measure again"):
+        measure_or_find(models, SimpleNamespace(info=PROMPTS), store=store)
+    assert store.count() == 0
 
 
 def _write(path: Path, worker: int) -> None:

@@ -45,7 +45,20 @@ def test_a_model_set_tells_why_its_passes_are_no_longer_recorded(make_model):
         assert models.fallbacks == ()
         models.networks["early-exit:1"].steps = SimpleNamespace(problem="No graphs.")
         models.networks[models.target].steps = SimpleNamespace(problem="")
-        assert models.fallbacks == ("No graphs.",)
+        assert models.fallbacks == models.new_fallbacks == ("No graphs.",)
+
+
+def test_the_stamp_of_a_lease_names_graphs_only_where_every_model_has_them(make_model):
+    registry, asked = Registry(), (make_model("target"), ["prompt-lookup", "early-exit:1"])
+    with registry.lease(*asked, **FLOAT32) as models:
+        steps = [SimpleNamespace(problem="") for _ in range(2)]
+        models.networks["early-exit:1"].steps, models.networks[models.target].steps = steps
+    with registry.lease(*asked, **FLOAT32) as models:
+        assert models.environment.kernels == "cuda-graphs" and models.known_fallbacks == ()
+        steps[0].problem = "No graphs."
+        assert models.new_fallbacks == ("No graphs.",)
+    with registry.lease(*asked, **FLOAT32) as models:
+        assert models.environment.kernels == "torch" and models.fallbacks == ("No graphs.",) and models.new_fallbacks == ()
 
 
 def test_two_sessions_share_the_weights_of_one_load(make_model, loads):
