@@ -163,6 +163,7 @@ def test_a_local_model_is_measured_planned_and_its_text_is_the_librarys(live, ti
 def test_passes_that_are_no_longer_recorded_are_told_when_a_measurement_ends(own_home, tiny_target, monkeypatch):
     monkeypatch.setattr(measuring, "QUICK", replace(measuring.QUICK, prompts=1, max_new_tokens=4, cost_budget_s=0.0, widths=(1, 2)))
     monkeypatch.setattr(ModelSet, "fallbacks", ("No graphs.",))
+    monkeypatch.setattr(ModelSet, "new_fallbacks", ())  # they were lost before
     told: list[str] = []
     request = MeasureRequest(GREEDY, thorough=False, prompts=PROMPTS, again=True)
     LiveEngine().measure(Setup(tiny_target, ()), request, lambda _: None, told.append, lambda _: None, lambda: False)
