@@ -11,9 +11,11 @@ the least that holds the text: at most twice the keys needed are read, and a tex
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -83,28 +85,30 @@ class Steps:
     def __init__(self, network: LeanNetwork, *, record: bool) -> None:
         self._network = weakref.proxy(network)  # the network owns its steps
         self._record = record
-        self._idle: list[Slot] = []
-        self._state = threading.Lock()
+        # A cache that is collected gives its slot back, in the midst of whatever a thread is doing: no lock that it might hold.
+        self._idle: deque[Slot] = deque()
         self.num_slow = 0  # passes so far that were met for the first time or recorded, and took longer than those to come
         self.problem = ""  # why nothing is recorded any more, in one sentence
-
-    @property
-    def num_graphs(self) -> int:
-        """Graphs recorded over the slots that no generation holds."""
-        with self._state:
-            return sum(len(slot.graphs) for slot in self._idle)
 
     def new_cache(self, capacity: int) -> SlotCache:
         """An empty cache; takes over the slot of an earlier generation, with its graphs, where it is large enough."""
         capacity = min(capacity, self._network.max_context)
-        with self._state:
-            slot = next((idle for idle in self._idle if idle.capacity >= capacity), None)
-            self._idle = []  # the others are too small, or more than are needed at once
+        slot = self._take_idle(capacity)
         if slot is None:
             slot = Slot(self._network, capacity)
         else:
             slot.clear()
-        return SlotCache(slot, capacity, self._take_back)
+        return SlotCache(slot, capacity, self._idle.append)
+
+    def _take_idle(self, capacity: int) -> Slot | None:
+        """A slot that is large enough. The others are too small, or more than are needed at once: they go."""
+        found = None
+        with contextlib.suppress(IndexError):  # another thread may take the last one
+            while True:
+                idle = self._idle.popleft()
+                if found is None and idle.capacity >= capacity:
+                    found = idle
+        return found
 
     def __call__(self, token_ids: torch.Tensor, cache: SlotCache, num_logits: int) -> torch.Tensor:
         """As `LeanNetwork.forward` for at most `WIDEST_RECORDED` tokens that fit into the cache."""
@@ -152,10 +156,6 @@ class Steps:
             recorded = None
             gc.collect()  # outside of the handler, whose traceback holds what was allocated
             torch.cuda.empty_cache()
-
-    def _take_back(self, slot: Slot) -> None:
-        with self._state:
-            self._idle.append(slot)
 
 
 def steps_for(network: LeanNetwork) -> Steps | None:

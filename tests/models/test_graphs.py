@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import itertools
+import threading
 
 import pytest
 import torch
@@ -153,6 +154,33 @@ def test_a_later_generation_takes_over_the_graphs_and_nothing_of_the_text(small_
     torch.testing.assert_close(got, reference(module, tokens)[-1:], rtol=1e-4, atol=2e-5)
     recorded_before = len(recorded)
     assert recorded_before == len(slot.graphs)
+
+
+def test_a_cache_may_be_collected_while_another_is_opened(small_buckets, monkeypatch):
+    """Its slot goes back on the thread that collects, wherever that is."""
+    steps = Steps(network := build_network("llama", tiny("llama")), record=False)
+    one, other = steps.new_cache(10), steps.new_cache(10)
+    slots = {id(one.slot), id(other.slot)}
+    del one  # idle, so that its capacity is asked for
+    other.values = other  # a cycle: only the collector finds it
+    del other
+
+    class Collecting(int):
+        def __ge__(self, wanted):
+            gc.collect()
+            return int(self) >= wanted
+
+    monkeypatch.setattr(graphs.Slot, "capacity", property(lambda slot: Collecting(slot.keys.shape[2])))
+    opened = []
+    gc.disable()
+    try:
+        opening = threading.Thread(target=lambda: opened.append(steps.new_cache(10)), daemon=True)
+        opening.start()
+        opening.join(20)
+    finally:
+        gc.enable()
+    assert not opening.is_alive(), "it waits for itself"
+    assert id(opened[0].slot) in slots and network.name
 
 
 def test_a_slot_that_is_too_small_is_given_up_and_one_is_kept(small_buckets):
