@@ -10,6 +10,7 @@ from transformers import PreTrainedModel
 from hsd.compare.baselines import BASELINES, assistants, can_run, load_modules, run_baseline
 from hsd.compare.divergence import first_divergence
 from hsd.compare.record import LATENCY_MODELS, Comparison, Divergence, MethodResult
+from hsd.compare.warm import record_passes
 from hsd.compare.whole import generate_whole
 from hsd.errors import BadInput, Cancelled
 from hsd.generate.prompt import encode_prompt
@@ -64,6 +65,9 @@ def compare(
     modules, left_out = load_modules(models, chosen)
     chosen = [name for name in chosen if can_run(name, models, modules)]
     tallies = {name: _Tally() for name in chosen}
+    timed = [hierarchies[name] for name in chosen if name in hierarchies]
+    longest = max(len(ids) for _, ids in encoded) + max_new_tokens + max(len(hierarchy.levels) for hierarchy in timed)
+    record_passes(models, timed, longest, should_stop)
     for name in chosen:
         _run(name, models, modules, plan.sampling, hierarchies, encoded[0][1], min(8, max_new_tokens), should_stop)
     complete = 0

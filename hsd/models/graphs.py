@@ -16,7 +16,7 @@ import gc
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import torch
@@ -119,6 +119,20 @@ class Steps:
         logits = self._run(slot, width, bucket)
         cache.length += width
         return logits[width - num_logits :]
+
+    def prepare(self, capacity: int, widest: int) -> Iterator[None]:
+        """Record every pass of 1 to `widest` tokens in a text of up to `capacity`, one at each step of the iterator. The slot, as large as
+        any that is needed, is the one that the next cache takes over."""
+        cache = self.new_cache(capacity)
+        ends = [LEAST_BUCKET]  # texts that just fill each bucket
+        while ends[-1] < cache.capacity:
+            ends.append(2 * ends[-1])
+        for end in (min(end, cache.capacity) for end in ends):
+            for width in range(1, min(widest, WIDEST_RECORDED, end) + 1):
+                for _ in range(2):  # met and recorded; what is recorded already is replayed
+                    cache.length = end - width
+                    self(cache.slot.token_ids[:width], cache, 1)
+                yield
 
     def _run(self, slot: Slot, width: int, bucket: int) -> torch.Tensor:
         key = (width, bucket)

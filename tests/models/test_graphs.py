@@ -121,6 +121,21 @@ def test_passes_are_counted_until_they_are_replayed(small_buckets, recorded):
     assert steps.num_slow == 4
 
 
+def test_every_pass_up_to_a_width_and_a_length_is_recorded_beforehand(small_buckets, recorded):
+    """The text of 27 tokens ends within the bucket of 32, in which no position after the last is met."""
+    network = build_network("llama", tiny("llama", max_position_embeddings=27))
+    steps = Steps(network, record=True)
+    for _ in steps.prepare(1000, 3):
+        pass
+    assert set(recorded) == {(width, bucket) for width in (1, 2, 3) for bucket in (8, 16, 32)}
+    slow, cache = steps.num_slow, steps.new_cache(20)
+    wanted = reference(tiny("llama", max_position_embeddings=27), text(20))
+    for start in range(0, 20, 2):
+        got = steps(torch.tensor(text(20)[start : start + 2]), cache, 2)
+        torch.testing.assert_close(got, wanted[start : start + 2], rtol=1e-4, atol=2e-5)
+    assert steps.num_slow == slow and len(recorded) == 9
+
+
 def test_logits_outlive_the_next_step(small_buckets, recorded):
     """A replay overwrites its own output; what was given out stays."""
     network = build_network("llama", tiny("llama"))
