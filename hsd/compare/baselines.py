@@ -70,10 +70,8 @@ def load_modules(models: ModelSet, methods: Sequence[str]) -> tuple[dict[str, Pr
     Where this engine computes with the module's own weights they serve both; where it packed them for its kernels, a second copy is
     loaded for as long as the comparison lasts, if there is room for it.
     """
-    names = [models.target] if any(name in BASELINES for name in methods) else []
-    names += assistants(models)[:1] if BASELINES[2] in methods else []
     found: dict[str, PreTrainedModel] = {}
-    for name in names:
+    for name in dict.fromkeys(name for method in methods for name in _needed(method, models)):
         try:
             found[name] = models.modules[name] if name in models.modules else _second_copy(name, models)
         except ModelUnavailable as error:
@@ -82,9 +80,13 @@ def load_modules(models: ModelSet, methods: Sequence[str]) -> tuple[dict[str, Pr
 
 
 def can_run(method: str, models: ModelSet, modules: Mapping[str, PreTrainedModel]) -> bool:
-    """Whether the modules that a method needs are there; this engine's own methods need none."""
-    needed = [models.target, *(assistants(models)[:1] if method == BASELINES[2] else [])] if method in BASELINES else []
-    return all(name in modules for name in needed)
+    """Whether the modules that a method needs are there."""
+    return all(name in modules for name in _needed(method, models))
+
+
+def _needed(method: str, models: ModelSet) -> list[str]:
+    """The models whose modules a method runs on; this engine's own methods need none."""
+    return [models.target, *(assistants(models)[:1] if method == BASELINES[2] else [])] if method in BASELINES else []
 
 
 def _second_copy(name: str, models: ModelSet) -> PreTrainedModel:

@@ -18,7 +18,7 @@ from hsd.models.upload import upload
 from hsd.records import Estimate, Progress, Report, Sampling, ShouldStop
 
 NARROW = 0.02  # half width of the interval, relative to the median, beyond which more samples change nothing
-_LEAST_SAMPLES = 7
+LEAST_SAMPLES = 7
 _ROW = 4  # passes of a draft, one after the other
 _MEETINGS = 3  # with each width, where passes are recorded: met, recorded, replayed
 
@@ -118,7 +118,7 @@ def _costs(
 
 
 def _is_narrow(estimate: Estimate, narrow: float) -> bool:
-    return estimate.samples >= _LEAST_SAMPLES and estimate.high - estimate.low <= 2 * narrow * estimate.median
+    return estimate.samples >= LEAST_SAMPLES and estimate.high - estimate.low <= 2 * narrow * estimate.median
 
 
 def _warm(network: Network, token_ids: Sequence[int], context_tokens: int, widths: Sequence[int], before_pass: Callable[[], None]) -> Cache:

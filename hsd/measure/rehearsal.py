@@ -16,12 +16,11 @@ import numpy as np
 from hsd.errors import LevelFault
 from hsd.generate.engine import generate
 from hsd.generate.events import EndEvent, Event, RoundEvent
-from hsd.measure.costs import Costs
+from hsd.measure.costs import LEAST_SAMPLES, Costs
 from hsd.pick.model_set import ModelSet
 from hsd.records import Hierarchy, Sampling, ShouldStop
 
 _THRESHOLD = 4  # of the drafts rehearsed
-_LEAST = 7  # samples of each model, as for a pass
 _TRIMMED = 0.1  # share of the samples left out at each end: an interruption by the system is no property of a model
 
 
@@ -73,7 +72,7 @@ class Rehearsal:
     def fill_up(self) -> None:
         """Decode until there are enough samples of every model, where the passes were known after a few sweeps (one at least)."""
         for name in self._running:
-            for _ in range(_LEAST - sum(one.model == name for one in self.samples)):  # a round gives one at least
+            for _ in range(LEAST_SAMPLES - sum(one.model == name for one in self.samples)):  # a round gives one at least
                 if self.sweep >= 0 and not self.should_stop():
                     self._go_on(name)
 

@@ -146,44 +146,36 @@ def test_a_faulty_proposer_drops_out(small, text):
     assert [notice.model for notice in generation.notices] == ["prompt-lookup"]
 
 
+class Proposing:
+    """A draft that always proposes the same tokens, all of them however many are wanted."""
+
+    name = "prompt-lookup"
+
+    def __init__(self, token_ids):
+        self.token_ids = token_ids
+
+    def fresh(self):
+        return self
+
+    def rollback(self, length):
+        pass
+
+    def propose(self, token_ids, count):
+        return self.token_ids
+
+
 @pytest.mark.parametrize("unknown", [-1, -(2**40), 64, 2**40])
 @pytest.mark.parametrize("drafts", ["prompt-lookup@4", "prompt-lookup@3,near@4"])
 def test_a_token_that_no_model_has_is_never_proposed_to_one(small, text, drafts, unknown):
     """A text to look tokens up in may hold anything; a target that was fed such a token would fail."""
-
-    class Strange:
-        name = "prompt-lookup"
-
-        def fresh(self):
-            return self
-
-        def rollback(self, length):
-            pass
-
-        def propose(self, token_ids, count):
-            return [5, unknown, 6]  # and more than it was asked for
-
-    generation = decode(
-        model_set(dict(small.networks) | {"prompt-lookup": Strange()}), Hierarchy.parse(drafts, "target"), PROMPT, max_new_tokens=LONG
-    )
+    networks = dict(small.networks) | {"prompt-lookup": Proposing([5, unknown, 6])}
+    generation = decode(model_set(networks), Hierarchy.parse(drafts, "target"), PROMPT, max_new_tokens=LONG)
     assert list(generation.token_ids) == text and generation.notices == ()
     assert any(event.token_ids == (5,) for event in generation.rounds if event.model == "prompt-lookup")
 
 
 def test_a_proposer_that_gives_more_than_it_is_asked_for_is_cut(small, text):
-    class Generous:
-        name = "prompt-lookup"
-
-        def fresh(self):
-            return self
-
-        def rollback(self, length):
-            pass
-
-        def propose(self, token_ids, count):
-            return [5] * 100
-
-    networks = dict(small.networks) | {"prompt-lookup": Generous()}
+    networks = dict(small.networks) | {"prompt-lookup": Proposing([5] * 100)}
     generation = decode(model_set(networks), Hierarchy.parse("prompt-lookup@3", "target"), PROMPT, max_new_tokens=LONG)
     assert list(generation.token_ids) == text and generation.notices == ()
     assert max(event.drafted for event in generation.rounds if event.model == "prompt-lookup") == 3

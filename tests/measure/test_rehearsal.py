@@ -74,7 +74,7 @@ def test_every_model_has_enough_rounds_however_soon_its_passes_are_known(models)
     rehearsal()
     rehearsal.fill_up()
     counts = Counter(sample.model for sample in rehearsal.samples)
-    assert set(counts) == set(models.networks) and min(counts.values()) >= module._LEAST
+    assert set(counts) == set(models.networks) and min(counts.values()) >= module.LEAST_SAMPLES
     assert {sample.sweep for sample in rehearsal.samples} == {0}
 
 
