@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from hsd.compare.record import Comparison, MethodResult
 from hsd.export.numbers import milliseconds
+from hsd.measure.doubts import doubts
 from hsd.measure.record import FEWEST_PROMPTS, Acceptance, Measurement
-from hsd.measure.steadiness import unsteady
 from hsd.plan.record import Alternative, Plan
 from hsd.records import Environment, Estimate, Sampling
 from hsd.units import counted
@@ -152,7 +152,7 @@ def _measurement_section(measurement: Measurement) -> Section:
             f"Measured on {measurement.environment.label()}, {measurement.environment.time}, {_settings(measurement.sampling)}, "
             f"{measurement.context_tokens} tokens of context, prompts “{measurement.prompts.name}”{counted}. "
             f"Acceptance intervals resample the prompts; fewer than {FEWEST_PROMPTS} give none.",
-            *((told,) if (told := unsteady(measurement)) else ()),
+            *doubts(measurement),
         ),
         (
             Table(

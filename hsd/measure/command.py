@@ -9,10 +9,10 @@ from typing import Any
 
 from hsd.console import check_writable, report_to_stderr, write_json
 from hsd.measure.breakdown import Breakdown, acceptance_by_category, acceptance_by_position
+from hsd.measure.doubts import doubts
 from hsd.measure.hub_prompts import PRESETS, load_named
 from hsd.measure.prompts import load_default
 from hsd.measure.record import FEWEST_PROMPTS, Acceptance, Measurement
-from hsd.measure.steadiness import unsteady
 from hsd.measure.store import measure_or_find
 from hsd.pick.registry import REGISTRY
 from hsd.records import Estimate, Sampling
@@ -54,9 +54,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         "acceptance_by_position": {str(start): _json(rates) for start, rates in acceptance_by_position(measurement.traces).items()},
     }
     write_json(args.out, data)
-    notices = [*models.notices.values(), *models.fallbacks]
-    if notice := unsteady(measurement):
-        notices.append(notice)
+    notices = [*models.notices.values(), *models.fallbacks, *doubts(measurement)]
     if kept:
         notices.append(f"Kept from {measurement.environment.time}; measure again with --again.")
     return data | {"notices": notices}

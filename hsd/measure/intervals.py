@@ -31,19 +31,19 @@ def acceptance_estimate(per_prompt: Sequence[Sequence[float]]) -> Acceptance:
     counts = np.array([len(values) for values in kept])
     draws = np.random.default_rng(_SEED).integers(0, len(kept), size=(_RESAMPLES, len(kept)))
     means = sums[draws].sum(1) / counts[draws].sum(1)
-    tail = _tail(len(kept))
-    low, high = np.quantile(means, (tail, 1 - tail))
+    low, high = np.quantile(means, expanded_percentiles(len(kept)))
     return Acceptance(float(sums.sum() / counts.sum()), float(low), float(high), int(counts.sum()), len(kept))
 
 
-def _tail(prompts: int) -> float:
-    """Share of the resampled means to leave out at either end for a 95 % interval.
+def expanded_percentiles(prompts: int) -> tuple[float, float]:
+    """Quantiles of the resampled means at which a 95 % interval begins and ends.
 
     Means of few resampled prompts spread too little: of five, the plain 2.5 % covers 86 times in 100. The expanded percentile
     interval (Hesterberg 2015, The American Statistician 69:4) goes as far out as Student's t and the lost degree of freedom ask for.
     """
     z, freedom = NormalDist().inv_cdf(0.975), prompts - 1
     if not freedom:
-        return 0.025  # all resampled means are the same
+        return 0.025, 0.975  # all resampled means are the same
     t = z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)  # Abramowitz and Stegun 26.7.5
-    return NormalDist().cdf(-t * (prompts / freedom) ** 0.5)
+    tail = NormalDist().cdf(-t * (prompts / freedom) ** 0.5)
+    return tail, 1 - tail

@@ -9,8 +9,8 @@ from typing import Any
 
 from hsd.console import read_json, write_json
 from hsd.errors import BadInput
+from hsd.measure.doubts import doubts
 from hsd.measure.record import Measurement
-from hsd.measure.steadiness import unsteady
 from hsd.plan.growth import fitted_exponents, measure_growth
 from hsd.plan.planner import plan
 from hsd.plan.record import Plan
@@ -52,8 +52,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     )
     result = found.to_json()
     write_json(args.out, result)
-    notice = unsteady(measurement)
-    return result | {"notices": [notice] if notice else []}
+    return result | {"notices": doubts(measurement)}
 
 
 def describe(result: dict[str, Any]) -> str:

@@ -10,15 +10,18 @@ from itertools import pairwise
 
 import numpy as np
 
-from hsd.measure.record import Measurement
+from hsd.measure.intervals import expanded_percentiles
+from hsd.measure.record import FEWEST_PROMPTS, Measurement
 from hsd.plan.costs import relative_spread
 from hsd.plan.exact import exact_latency
 from hsd.plan.gains import Array
 from hsd.plan.problem import Problem
 from hsd.plan.trace import Replayed
 
-DRAWS = 200
+DRAWS = 200  # of the exact expression
+RESAMPLES = 1000  # of the prompts: with five, the ends lie beyond 3 in 1000
 SEED = 0
+PLAIN = (0.025, 0.975)
 TWO_SIGMAS = 2 * 1.96  # width of a 95 % interval in standard deviations
 
 
@@ -39,19 +42,24 @@ def exact_interval(
     cases = np.tile(np.array(thresholds, np.int64).reshape(1, -1), (draws, 1))
     latency = exact_latency(problem, chain, cases, alphas, joint)
     total = (latency.by_level * _cost_factors(measurement, problem, chain, random, draws)).sum(axis=1) + latency.overhead
-    return _interval(total)
+    return _interval(total, PLAIN)
 
 
 def trace_interval(
-    measurement: Measurement, problem: Problem, chain: Sequence[int], replayed: Replayed, draws: int = DRAWS
+    measurement: Measurement, problem: Problem, chain: Sequence[int], replayed: Replayed, draws: int = RESAMPLES
 ) -> tuple[float, float]:
-    """Interval of the replay: whole prompts are drawn with replacement, because tokens of one prompt are correlated."""
+    """Interval of the replay: whole prompts are drawn with replacement, because tokens of one prompt are correlated.
+
+    Of fewer than `FEWEST_PROMPTS` the interval holds the spread of the costs alone (`hsd.measure.doubts` says so).
+    """
     random = np.random.default_rng(SEED)
     prompts = replayed.tokens.size
-    weights = random.multinomial(prompts, np.full(prompts, 1 / prompts), draws)
+    enough = prompts >= FEWEST_PROMPTS
+    weights = random.multinomial(prompts, np.full(prompts, 1 / prompts), draws) if enough else np.ones((draws, prompts))
     factors = _cost_factors(measurement, problem, chain, random, draws)
     seconds = ((weights @ replayed.seconds) * factors).sum(axis=1) + problem.overhead_s * (weights @ replayed.rounds)
-    return _interval(seconds / (weights @ replayed.tokens) + problem.token_overhead_s)
+    ends = expanded_percentiles(prompts) if enough else PLAIN
+    return _interval(seconds / (weights @ replayed.tokens) + problem.token_overhead_s, ends)
 
 
 def _cost_factors(measurement: Measurement, problem: Problem, chain: Sequence[int], random: np.random.Generator, draws: int) -> Array:
@@ -68,6 +76,6 @@ def _resample_blocks(
     return (random.multinomial(count, joint.ravel(), draws) / count).reshape(draws, *joint.shape)
 
 
-def _interval(values: Array) -> tuple[float, float]:
-    low, high = np.percentile(values, [2.5, 97.5])
+def _interval(values: Array, ends: tuple[float, float]) -> tuple[float, float]:
+    low, high = np.quantile(values, ends)
     return float(low), float(high)

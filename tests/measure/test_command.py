@@ -12,8 +12,8 @@ import pytest
 from hsd.measure import command
 from hsd.measure.breakdown import acceptance_rates
 from hsd.measure.command import describe
+from hsd.measure.doubts import doubts
 from hsd.measure.record import Measurement, PromptSetInfo, Trace
-from hsd.measure.steadiness import unsteady
 from hsd.records import GREEDY, Environment, Estimate
 
 HERE = Environment("cpu", "a processor", "float32", "2.9", "5.20", "3.11", "2026-01-01T00:00:00+00:00")
@@ -75,9 +75,15 @@ def at_width_one(low, high):
 
 
 def test_costs_that_no_prediction_can_rest_on_are_said_to_be_so():
-    assert unsteady(MEASURED) is None and unsteady(at_width_one(0.0191, 0.0209)) is None  # the lookup's own ±22 % are of no weight
-    told = unsteady(at_width_one(0.0180, 0.0232))
+    assert doubts(MEASURED) == doubts(at_width_one(0.0191, 0.0209)) == []  # the lookup's own ±22 % are of no weight
+    [told] = doubts(at_width_one(0.0180, 0.0232))
     assert told.startswith("Costs are known to ±13 % only (a pass of target): the machine was busy") and "Measure again" in told
+
+
+def test_few_prompts_are_said_to_tell_nothing_of_others():
+    assert doubts(replace(MEASURED, traces=TRACES[:5])) == doubts(replace(MEASURED, traces=())) == []
+    [told] = doubts(replace(MEASURED, traces=TRACES[:1]))
+    assert told.startswith("Acceptance comes from 1 prompt, too few") and told.endswith("Measure with 5 prompts or more.")
 
 
 @pytest.mark.parametrize(("measurement", "told"), [(MEASURED, 0), (at_width_one(0.018, 0.0232), 1)])

@@ -63,6 +63,26 @@ def test_replay_resamples_prompts(measured, with_traces):
     assert width(experiment(100)) < 0.6 * np.mean(widths)
 
 
+@pytest.mark.parametrize("prompts", [5, 16])
+def test_the_interval_covers_what_more_prompts_would_give(measured, with_traces, prompts):
+    """In about 95 of 100 measurements, from the fewest prompts on; the plain percentiles cover 80 at five."""
+    random = np.random.default_rng(0)
+
+    def experiment(count):
+        return with_traces(measured((1.0, 20.0), (0.7,)), {(0, 1): [random.random(60) < rate for rate in random.beta(6, 4, count)]})
+
+    truth = predict(experiment(2000), PAIR).predicted_s_per_token.best
+    predictions = [predict(experiment(prompts), PAIR).predicted_s_per_token for _ in range(200)]
+    assert 0.90 <= np.mean([one.low <= truth <= one.high for one in predictions]) <= 0.98
+
+
+def test_few_prompts_leave_the_spread_of_the_costs_alone(measured, with_traces):
+    """Resampling two prompts gives the two themselves every other time: no interval at all, rather than one that looks like one."""
+    few = with_traces(measured((1.0, 20.0), (0.7,)), {(0, 1): [np.ones(50), np.zeros(50)]})
+    assert width(few) == pytest.approx(0, abs=1e-12)
+    assert width(blurred(few, cost=0.1)) > 1
+
+
 def test_lookup_blocks_are_resampled(measured, with_lookup):
     base = measured((4.0, 20.0), (0.8,))
     few, many = (with_lookup(base, 0.1, {(0, 0): 4 * n, (4, 4): 5 * n, (4, 1): n}) for n in (3, 300))

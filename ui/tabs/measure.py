@@ -9,8 +9,8 @@ from typing import Any
 import gradio as gr
 
 from hsd.errors import BadInput, HsdError
+from hsd.measure.doubts import doubts
 from hsd.measure.record import Measurement
-from hsd.measure.steadiness import unsteady
 from hsd.settings import MAX_PROMPT_CHARACTERS
 from hsd.units import counted
 from ui import format as fmt
@@ -132,8 +132,8 @@ def measured(
 ) -> tuple[Measurement, bool]:
     """As the engine measures; the visitor is told when the costs are not good enough to be predicted from."""
     found, kept = page.engine.measure(setup, request, job.items.put, job.notify, on_partial, job.should_stop)
-    if notice := unsteady(found):
-        job.notify(notice)
+    for doubt in doubts(found):
+        job.notify(doubt)
     return found, kept
 
 
