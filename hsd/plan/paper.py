@@ -1,7 +1,8 @@
 """Expected latency by Theorem 2.2 of Mohri et al. (arXiv 2510.19705): E[seconds per token] = Σ_i c_i · Π_{j≥i} R_j.
 
-One constant cost per model (its pass of width 1), blocks of exactly T_j tokens: the overshoot of a level is ignored, and so is
-what the loop around the models costs. The exact expression (exact.py) has neither simplification.
+One constant cost per model: its pass of width 1 at the measured contexts on average, with the loop's own time in that round. Blocks of
+exactly T_j tokens: the overshoot of a level is ignored, and so is what a round of the target costs beside its models' rounds. The exact
+expression (exact.py) has none of these simplifications.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ RANKINGS = ("trace", "exact")
 class Prediction:
     """Predicted seconds per token under each latency model; `low`..`high` resamples the measurement around `best`."""
 
-    paper: float  # Theorem 2.2, one constant cost per model: its pass of width 1
+    paper: float  # Theorem 2.2, one constant cost per model: its round of width 1
     exact: float  # renewal expression with overshoot and width-dependent costs, design §4
     low: float
     high: float
