@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -10,22 +9,21 @@ from typing import Any
 import gradio as gr
 
 from hsd.errors import BadInput
-from hsd.generate.events import Event, NoticeEvent
-from hsd.records import Hierarchy, Level
+from hsd.records import Hierarchy
 from hsd.settings import DEFAULT_MAX_NEW_TOKENS, MAX_NEW_TOKENS, MAX_PROMPT_CHARACTERS
 from ui import format as fmt
 from ui import stack_trace, text, token_pane
 from ui.engine import GenerateRequest
+from ui.generating import Generating, colours, dropped
 from ui.jobs import Failed, Job
 from ui.nodes import Node, el, json_html, nodes
 from ui.page import Ids, Page, Updates
 from ui.planning import check_whole
-from ui.recorder import Recorder, replayed
+from ui.recorder import replayed
 from ui.runs import RunPair
 from ui.sample import PROMPT, UNPLANNED
 from ui.sidebar import Sidebar, read_sampling, read_setup
 from ui.status import done, failure
-from ui.watched import Parts, Watched
 
 
 def create_generate(page: Page, side: Sidebar) -> None:
@@ -79,14 +77,9 @@ def create_generate(page: Page, side: Sidebar) -> None:
     page.form += [prompt, drafts, limit, beside, system, raw, rule]
     outputs = [notices, legend, pane, alone_pane, counters, stack, drafts]
 
-    def colours(models: tuple[str, ...], ids: Ids) -> tuple[str, ...]:
-        """The models whose order fixes the colours: those of the plan, so that pane and graph agree."""
-        plan = page.plan(ids) or (page.sample.plan if page.sample else None)
-        return plan.candidates if plan and set(models) <= set(plan.candidates) and plan.candidates[-1] == models[-1] else models
-
     def draw(pair: RunPair, ids: Ids, recorded: bool) -> Updates:
-        recorder = replayed(pair.stacked, "shown", colours(pair.stacked.models, ids))
-        updates: Updates = {
+        recorder = replayed(pair.stacked, "shown", colours(page, pair.stacked.models, ids))
+        return {
             notices: _notices(pair, recorded),
             legend: token_pane.legend(recorder.models, recorder.palette_models, (text.CUE_CORRECTED, text.CUE_BONUS)),
             pane: recorder.pane,
@@ -96,7 +89,6 @@ def create_generate(page: Page, side: Sidebar) -> None:
             stack: stack_trace.value(pair.stacked.rounds, recorder.models, recorder.palette_models),
             alone_pane: replayed(pair.alone, "alone", recorder.palette_models).pane if pair.alone else "",
         }
-        return updates
 
     def show(ids: Ids) -> Updates:
         pair, plan = page.run(ids), page.plan(ids)
@@ -118,86 +110,47 @@ def create_generate(page: Page, side: Sidebar) -> None:
         if not str(prompt).strip():
             raise BadInput("The prompt is empty; write what the model should answer or continue.")
         hierarchy = Hierarchy.parse(str(drafts_label or ""), setup.target)
-        request = GenerateRequest(
-            hierarchy, prompt, system, bool(raw), sampling, check_whole(limit, text.MAX_NEW, 1, MAX_NEW_TOKENS), str(rule)
-        )
-        models = tuple(level.model for level in hierarchy.levels)
-        used = replace(setup, drafts=tuple(level.model for level in hierarchy.drafts))
-        key = secrets.token_urlsafe(9)
-        palette_models = colours(models, ids)
-
-        def parts(recorder: Recorder) -> Parts:
-            """What the browser draws beside the text while it streams."""
-            latest = stack_trace.value(recorder.latest_round(), models, palette_models)
-            drawn = {"counters": recorder.counters.show(palette_models, page.measurement(ids)), "stack": latest}
-            return drawn | ({"generate-notices": _dropped(recorder.notices)} if recorder.notices else {})
-
-        stacked = Watched(Recorder(key, models, palette_models, live=True), parts)
-        alone = Watched(Recorder(key + "-alone", models[-1:], palette_models, live=True))
-
-        def keep(pair: RunPair) -> RunPair:
-            page.store.put(pair, key)
-            return pair
-
-        def watch(events: Iterator[Event], run: Watched) -> None:
-            for place, event in enumerate(events):
-                if place == 0:  # loading is over, and the status line need not tell of it any more
-                    job.items.put(event)
-                run.put(event)
-
-        def work() -> RunPair:
-            """Generate; whatever was committed is kept under the run's id, also after a stop, a fault or a lost connection."""
-            try:
-                watch(page.engine.generate(used, request, job.items.put, job.should_stop, stacked.recorder.stamp), stacked)
-            finally:
-                pair = keep(RunPair(stacked.gathered().run(request)))
-            if beside and not job.should_stop():
-                only = replace(request, hierarchy=Hierarchy((Level(models[-1]),)))
-                try:
-                    events = page.engine.generate(replace(setup, drafts=()), only, job.items.put, job.should_stop, alone.recorder.stamp)
-                    watch(events, alone)
-                finally:
-                    pair = keep(RunPair(pair.stacked, alone.gathered().run(only)))
-            return pair
+        tokens = check_whole(limit, text.MAX_NEW, 1, MAX_NEW_TOKENS)
+        request = GenerateRequest(hierarchy, prompt, system, bool(raw), sampling, tokens, str(rule))
+        made = Generating.of(page, job, ids, setup, request, beside)
 
         def on_done(pair: RunPair, now: Ids) -> Updates:
-            new = replace(now, run=key)
+            new = replace(now, run=made.key)
             end = pair.stacked.end
             words = text.END_REASONS[end.reason] if end else ""
             if end and end.reason == "target_fault":
                 return {page.ids: new, page.status: failure(Failed(f"{words} {end.message}", False))} | finish(new)
             rate = f"{fmt.rate(pair.stacked.tokens_per_s)} · " if pair.stacked.tokens_per_s else ""
-            return {page.ids: new, page.status: done(f"{words} {rate}{text.RUN_ID.format(key=key)}")} | finish(new)
+            return {page.ids: new, page.status: done(f"{words} {rate}{text.RUN_ID.format(key=made.key)}")} | finish(new)
 
         def finish(new: Ids) -> Updates:
-            pair = page.store.get(key, RunPair)
-            if pair is None:
+            if (pair := made.kept()) is None:
                 return {}
-            whole = stacked.gathered()
-            updates: Updates = {
+            whole = made.stacked.gathered()
+            return {
+                notices: _notices(pair, False),
                 pane: whole.pane,
-                alone_pane: alone.gathered().pane if beside else "",
-                stack: stack_trace.value(pair.stacked.rounds, models, palette_models),
-                counters: whole.counters.show(palette_models, page.measurement(new), pair.speedup),
+                alone_pane: made.alone.gathered().pane if beside else "",
+                stack: stack_trace.value(pair.stacked.rounds, made.models, made.palette_models),
+                counters: whole.counters.show(made.palette_models, page.measurement(new), pair.speedup),
                 page.hero: page.hero_of(new),
             }
-            return updates | {notices: _notices(pair, False)}
 
         def on_failed(failed: Failed, now: Ids) -> Updates:
-            new = replace(now, run=key)
-            return {page.ids: new} | finish(new) if stacked.gathered().tokens else {}
+            new = replace(now, run=made.key)
+            return {page.ids: new} | finish(new) if made.stacked.gathered().tokens else {}
 
-        with page.watched.shown(stacked, alone):
+        with page.watched.shown(made.stacked, made.alone):
             yield {
                 notices: None,
-                legend: token_pane.legend(models, palette_models, (text.CUE_CORRECTED, text.CUE_BONUS)),
-                pane: stacked.recorder.pane,
-                alone_pane: alone.recorder.pane if beside else "",
+                legend: token_pane.legend(made.models, made.palette_models, (text.CUE_CORRECTED, text.CUE_BONUS)),
+                pane: made.stacked.recorder.pane,
+                alone_pane: made.alone.recorder.pane if beside else "",
                 counters: None,
                 stack: None,
-                page.status: _running(key),
+                page.status: _running(made.key),
             }
-            yield from page.stream(job, work, lambda begun: {page.status: _running(key)} if begun else {}, on_done, on_failed)
+            yield from page.stream(job, made.work, lambda begun: {page.status: _running(made.key)} if begun else {}, on_done, on_failed)
 
     inputs = [page.ids, prompt, drafts, limit, beside, system, raw, rule, *side.setup, *side.sampling]
     page.wire.append(lambda _: page.on_device(button, generate, inputs, outputs[:-1], []))
@@ -209,19 +162,10 @@ def _running(key: str) -> Node:
     return el("div", el("p", f"Generating · {text.RUN_ID.format(key=key)}", cls="status-words"), cls="status running", data_state="running")
 
 
-def _dropped(notices: list[NoticeEvent] | tuple[NoticeEvent, ...]) -> Node | None:
-    if not notices:
-        return None
-    told = [text.DROPPED.format(model=notice.model, message=notice.message) if notice.dropped else notice.message for notice in notices]
-    lines = [el("p", message, cls="notice") for message in told]
-    return el("div", *lines, role="alert")
-
-
 def _notices(pair: RunPair, recorded: bool) -> Node | None:
     parts: list[Node] = []
-    dropped = _dropped(pair.stacked.notices)
-    if dropped:
-        parts.append(dropped)
+    if told := dropped(pair.stacked.notices):
+        parts.append(told)
     if recorded:
         parts.append(el("p", el("span", "recorded sample", cls="pill download"), f" “{pair.stacked.prompt}”", cls="small muted"))
     if pair.alone and pair.alone.end and pair.stacked.end and pair.stacked.sampling.greedy:
