@@ -148,7 +148,7 @@ def _draft_model(name: str, base: Facts, dtype: torch.dtype, device: torch.devic
 def _vocabulary_problem(base: Facts, own: Facts) -> str:
     """Why the draft's tokens are not the target's; token by token where both tokenizers are at hand."""
     if availability(base.name).files and availability(own.name).files:
-        return vocabulary.compare(load_tokenizer(base.name), load_tokenizer(own.name)).explain(own.name, base.name)
+        return vocabulary.why_unusable(load_tokenizer(base.name), own.name, base.name)
     known = base.vocabulary, own.vocabulary
     if known[0] and known[1] and known[0] != known[1]:
         return f"It has another vocabulary ({known[1].name}) than {base.name} ({known[0].name}); choose a draft of the same family."

@@ -23,7 +23,7 @@ from hsd.pick import datastore, vocabulary
 from hsd.pick.device import choose_device, choose_dtype
 from hsd.pick.facts import facts_of
 from hsd.pick.failures import explain
-from hsd.pick.load import Loaded, load, load_tokenizer
+from hsd.pick.load import Loaded, load
 from hsd.pick.memory import Footprint, derived_bytes, footprint, usable_bytes
 from hsd.pick.model_set import ModelSet, lend
 from hsd.pick.placement import Placement, may_spread
@@ -184,9 +184,8 @@ class Registry:
         if source.kind == "embedded":  # its tokenizer comes with its weights; a hub model's comes alone
             prepare(source, report, should_stop)
         # The tokenizers are compared first: no weight of an unusable draft is fetched or loaded.
-        match = vocabulary.compare(base.loaded.tokenizer, load_tokenizer(name))
-        if not match.compatible:
-            raise IncompatibleModel(match.explain(name, target))
+        if reason := vocabulary.why_unusable(base.loaded.tokenizer, name, target):
+            raise IncompatibleModel(reason)
         return self._take((name, "", *place), taken, lambda: self._load(name, device, dtype, report, should_stop))
 
     def _load_target(self, name: str, device: torch.device, dtype: torch.dtype, report: Report, should_stop: ShouldStop) -> _Entry:

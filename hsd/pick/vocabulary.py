@@ -6,7 +6,12 @@ from dataclasses import dataclass
 
 from transformers import PreTrainedTokenizerBase
 
+from hsd.errors import BadInput
+from hsd.generate.prompt import encode_prompt
+from hsd.pick.load import load_config, load_tokenizer
+
 _SHOWN = 3  # differing tokens named in a sentence
+_ADVICE = "choose a draft of the same family."
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +44,21 @@ class VocabularyMatch:
         total = max(self.target_size, self.draft_size)
         return (
             f"{draft} has another vocabulary than {target}: {len(self.differences):,} of {total:,} token ids differ "
-            f"(id {shown}{more}); choose a draft of the same family."
+            f"(id {shown}{more}); {_ADVICE}"
         )
+
+
+def why_unusable(target: PreTrainedTokenizerBase, draft_name: str, target_name: str) -> str:
+    """One sentence on why a draft cannot read or write the target's tokens, empty when it can. Raises as `load_config` does."""
+    match = compare(target, load_tokenizer(draft_name))
+    if not match.compatible:
+        return match.explain(draft_name, target_name)
+    rows = load_config(draft_name).get_text_config().vocab_size
+    largest = _largest_of_every_prompt(target)
+    if largest < rows:
+        return ""
+    token = _quoted(target.convert_ids_to_tokens(largest))
+    return f"Every prompt of {target_name} holds the token {token} (id {largest}), and {draft_name} knows {rows:,} tokens only; {_ADVICE}"
 
 
 def compare(target: PreTrainedTokenizerBase, draft: PreTrainedTokenizerBase) -> VocabularyMatch:
@@ -62,6 +80,14 @@ def compare(target: PreTrainedTokenizerBase, draft: PreTrainedTokenizerBase) -> 
 
 def _tokens(tokenizer: PreTrainedTokenizerBase) -> dict[int, str]:
     return {token_id: token for token, token_id in tokenizer.get_vocab().items()}
+
+
+def _largest_of_every_prompt(tokenizer: PreTrainedTokenizerBase) -> int:
+    """The largest id that a chat template, or the tokenizer itself, adds to a prompt."""
+    try:
+        return max(encode_prompt(tokenizer, "a"))
+    except BadInput:  # a template that takes no such prompt; text as it stands may do
+        return 0
 
 
 def _quoted(token: str | None) -> str:

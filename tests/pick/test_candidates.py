@@ -11,6 +11,7 @@ from hsd.errors import DeviceUnsupported, IncompatibleModel, ModelUnavailable
 from hsd.pick import candidates, command, source
 from hsd.pick.candidates import list_candidates, list_targets, memory_fit
 from hsd.pick.catalogue import CATALOGUE
+from hsd.pick.load import load_tokenizer
 from hsd.pick.registry import Registry
 
 
@@ -63,6 +64,24 @@ def test_local_models_are_compared_token_by_token(make_model, words):
     assert "has 3 layers; give early-exit:1 to early-exit:2" in found["early-exit:3"].reason
     assert found["quantized:int3"].status == found["quantized:"].status == "unusable"
     assert "another vocabulary" in found["smollm2-135m"].reason
+
+
+def test_a_draft_that_cannot_read_what_the_chat_template_adds_is_refused_before_its_weights_are_read(make_model):
+    target = make_model("target", added=["<think>", "<|im|>"])
+    small, wide = make_model("small", layers=1), make_model("wide", layers=1, rows=66)
+    said = by_name(list_candidates(target, [small, wide]))
+    assert said[small].status == said[wide].status == "ready"  # without a template no added token stands in a text
+    tokenizer = load_tokenizer(target)
+    tokenizer.chat_template = "{% for message in messages %}<|im|>{{ message.content }}{% endfor %}"
+    tokenizer.save_pretrained(target)
+    said = by_name(list_candidates(target, [small, wide]))
+    assert "holds the token “<|im|>” (id 65)" in said[small].reason and "knows 64 tokens only" in said[small].reason
+    assert said[small].status == "unusable" and said[wide].status == "ready"  # a row without a name is a row
+    with Registry().lease(target, [small, wide], device="cpu", dtype="float32") as models:
+        assert list(models.networks) == [wide, target] and said[small].reason in models.notices[small]
+    tokenizer.chat_template = "{{ raise_exception('no') }}"
+    tokenizer.save_pretrained(target)
+    assert by_name(list_candidates(target, [small]))[small].status == "ready"  # for plain completion
 
 
 def test_a_layerskip_target_offers_the_exits_it_was_trained_for():
