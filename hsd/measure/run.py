@@ -173,6 +173,12 @@ def _encode(models: ModelSet, prompt: Prompt, max_new_tokens: int) -> list[int]:
             f"Prompt {prompt.id} has {len(token_ids)} tokens, {shortest.name} takes {room} with room for an answer; "
             f"leave it out or shorten it{other}."
         )
+    fewest = min(networks, key=lambda network: network.vocab_size)
+    if (largest := max(token_ids)) >= fewest.vocab_size:
+        raise BadInput(
+            f"Prompt {prompt.id} holds token {largest}, which is not in the vocabulary of {fewest.name} ({fewest.vocab_size} tokens); "
+            f"leave it out, or do without {fewest.name}."
+        )
     return token_ids
 
 
@@ -184,14 +190,16 @@ def _smallest_first(models: ModelSet, cost_s: dict[str, dict[int, Estimate]]) ->
 
 
 def _target_text(models: ModelSet, prompt_ids: list[int], sampling: Sampling, max_new_tokens: int, should_stop: ShouldStop) -> list[int]:
-    """The target's own continuation."""
+    """The target's own continuation, as far as every draft can read it: one that meets a token beyond its vocabulary drops out."""
+    known = min(network.vocab_size for network in models.networks.values() if isinstance(network, Network))
     alone = Hierarchy((Level(models.target),))
     for event in generate(models, alone, prompt_ids, sampling=sampling, max_new_tokens=max_new_tokens, should_stop=should_stop):
         match event:
             case EndEvent(reason="target_fault"):
                 raise LevelFault(event.message)
             case EndEvent():
-                return list(event.token_ids)
+                end = next((place for place, token_id in enumerate(event.token_ids, 1) if token_id >= known), None)
+                return list(event.token_ids[:end])
     raise AssertionError("a generation ends with an EndEvent")
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 from tables import Table, tables
-from tiny_models import LETTERS, SMALL_DRAFTS, model_set, small_set
+from tiny_models import LETTERS, SMALL_DRAFTS, model_set, small_set, tiny_llama
 
 from hsd.errors import BadInput, Cancelled, LevelFault
 from hsd.measure import run
@@ -16,6 +16,7 @@ from hsd.measure.costs import Costs
 from hsd.measure.prompts import Prompt, PromptSet
 from hsd.measure.record import Measurement
 from hsd.measure.run import Effort, measure
+from hsd.models.build import build_network
 from hsd.models.network import Network
 from hsd.plan.planner import plan
 from hsd.records import Sampling
@@ -212,6 +213,23 @@ def test_progress_is_told_in_order(models, prompts):
 def test_a_prompt_that_leaves_no_room_for_an_answer_is_named(models):
     with pytest.raises(BadInput, match=r"Prompt p1 has 90 tokens, target takes 88 .* shorten it"):
         measure(models, prompt_set("abc", "abc" * 30))
+
+
+@pytest.fixture(scope="module")
+def short_sighted():
+    """A target of 64 tokens over a draft that knows the first 26."""
+    return model_set({"lower": build_network("lower", tiny_llama(3, layers=1, vocab=26)), "target": build_network("target", tiny_llama())})
+
+
+def test_a_prompt_with_a_token_beyond_a_drafts_vocabulary_is_named(short_sighted):
+    with pytest.raises(BadInput, match=r"Prompt p1 holds token 63, .* of lower \(26 tokens\); .* do without lower"):
+        measure(short_sighted, prompt_set("abc", "a b"))
+
+
+def test_a_text_counts_up_to_the_token_at_which_a_draft_would_drop_out(short_sighted):
+    found = measure(short_sighted, prompt_set("abcabc", "zyxw"))
+    assert all(0 < trace.tokens < EFFORT.max_new_tokens for trace in found.traces)
+    assert all(trace.accept["lower"]["target"][-1] == 0.0 for trace in found.traces)
 
 
 def test_timed_passes_end_within_the_context_of_every_model(models):
