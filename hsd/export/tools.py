@@ -33,7 +33,7 @@ def transformers_snippet(plan: Plan) -> str:
         assistance = f"prompt_lookup_num_tokens={single.threshold}, max_matching_ngram_size={LOOKUP_NGRAM}"
     elif single.model is not None:
         layers = _exit_layers(single.model)
-        lines += [] if layers else [f"draft = AutoModelForCausalLM.from_pretrained({public_name(single.model)!r}, dtype=dtype).to(device)"]
+        lines += [] if layers else _draft(public_name(single.model))
         who = "model" if layers else "draft"
         lines += [
             f"{who}.generation_config.num_assistant_tokens = {single.threshold}  # always this many, as measured",
@@ -56,6 +56,15 @@ def transformers_snippet(plan: Plan) -> str:
         'print(tokenizer.decode(output[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True))',
     ]
     return "\n".join(lines) + "\n"
+
+
+def _draft(name: str) -> list[str]:
+    """transformers takes a draft with another number of rows for one with another tokenizer, and refuses it."""
+    return [
+        f"draft = AutoModelForCausalLM.from_pretrained({name!r}, dtype=dtype).to(device)",
+        "# Equal ids mean equal tokens, so rows that one model lacks are padding; transformers refuses a draft with another number.",
+        "draft.resize_token_embeddings(model.config.get_text_config().vocab_size, mean_resizing=False)",
+    ]
 
 
 def vllm_snippet(plan: Plan) -> str:

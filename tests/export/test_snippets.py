@@ -221,6 +221,19 @@ def test_every_transformers_snippet_runs_and_gives_the_text_of_the_target_alone(
     assert len(set(texts.values())) == 1
 
 
+@pytest.mark.parametrize("more", [17, -5])
+def test_a_transformers_snippet_runs_with_a_draft_of_more_or_fewer_rows(tiny_pair, make_plan, more):
+    target, draft = tiny_pair
+    padded = draft if more > 0 else target
+    module = LlamaForCausalLM.from_pretrained(padded)
+    module.resize_token_embeddings(module.config.vocab_size + abs(more), mean_resizing=False)
+    module.save_pretrained(padded)
+    alone = run_python(export("transformers", make_plan(target=target, environment=FLOAT32)))
+    plans = [make_plan((10, (draft, 3)), target=target, environment=FLOAT32, sampling=Sampling(temperature=t, seed=3)) for t in (0, 0.8)]
+    greedy, sampled = (run_python(export("transformers", plan)) for plan in plans)
+    assert greedy == alone and len(alone.split()) > 20 and sampled
+
+
 def test_the_python_snippet_runs_the_whole_hierarchy(tiny_pair, make_plan):
     target, draft = tiny_pair
     plan = make_plan((10, ("prompt-lookup", 2), ("early-exit:1", 3), (draft, 4)), target=target, environment=FLOAT32)
