@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from dataclasses import replace
 
 from hsd.export.single import LOOKUP, LOOKUP_NGRAM, SingleDraft, choose_single, comment, embedded_note, is_own_model, public_name
 from hsd.plan.record import Plan
@@ -70,6 +71,7 @@ def _draft(name: str) -> list[str]:
 def vllm_snippet(plan: Plan) -> str:
     """`vllm serve` with a draft model or n-gram lookup, and a request."""
     single = choose_single(plan, "vLLM", lambda name: is_own_model(name) or name == LOOKUP)
+    sampling = plan.sampling
     config: dict[str, object] | None = None
     if single.model == LOOKUP:
         config = {
@@ -80,19 +82,31 @@ def vllm_snippet(plan: Plan) -> str:
         }
     elif single.model is not None:
         config = {"method": "draft_model", "model": public_name(single.model), "num_speculative_tokens": single.threshold}
+        config |= {} if sampling.greedy else {"draft_sample_method": "probabilistic"}  # its default drafts greedily
     command = ["vllm serve " + shlex.quote(public_name(plan.hierarchy.target)), f"--dtype {_dtype(plan)}"]
     command.append("--generation-config vllm")  # instead of sampling defaults that come with the model
     command += [f"--speculative-config {shlex.quote(json.dumps(config))}"] if config else []
-    sampling = plan.sampling
     body: dict[str, object] = {
         "model": public_name(plan.hierarchy.target),
         "messages": [{"role": "user", "content": _PROMPT}],
         "max_tokens": DEFAULT_MAX_NEW_TOKENS,
-        **_request_sampling(sampling),
+        **_request_sampling(replace(sampling, min_p=0.0) if config else sampling),
         "seed": sampling.seed,
     }
-    notes = (*single.notes, *embedded_note(_names(plan, single)), *_without_ngram_block(sampling, "vLLM"))
+    notes = (*single.notes, *embedded_note(_names(plan, single)), *_without_ngram_block(sampling, "vLLM"), *_vllm_notes(sampling, config))
     return _server(notes, command, "http://localhost:8000/v1/chat/completions", body)
+
+
+def _vllm_notes(sampling: Sampling, config: dict[str, object] | None) -> list[str]:
+    """What vLLM does not do with speculative decoding, as of 2026."""
+    notes = []
+    if config and sampling.min_p:
+        notes.append(f"vLLM refuses min_p with speculative decoding; the plan's {sampling.min_p:g} is left out here.")
+    if config and "model" in config:
+        notes.append("vLLM refuses a draft whose vocab_size (config.json) is not the target's.")
+    if config and "draft_sample_method" in config:
+        notes.append("Without draft_sample_method, which older builds of vLLM do not know, drafts are greedy and fewer are accepted.")
+    return notes
 
 
 def sglang_snippet(plan: Plan) -> str:

@@ -96,6 +96,18 @@ def test_vllm_gets_one_speculative_config(make_plan):
     }
 
 
+def test_vllm_is_given_no_setting_that_it_refuses_or_leaves_to_its_default(make_plan):
+    sampling = Sampling(temperature=0.7, min_p=0.05)
+    text = export("vllm", make_plan((10, ("owner/small", 5)), sampling=sampling))
+    (words,) = commands(text)
+    assert json.loads(option(words, "--speculative-config"))["draft_sample_method"] == "probabilistic"
+    assert "the plan's 0.05 is left out" in text and '"min_p"' not in text and "refuses a draft whose vocab_size" in text
+    lookup = export("vllm", make_plan((10, ("prompt-lookup", 6)), sampling=sampling))
+    assert '"min_p"' not in lookup and "draft_sample_method" not in lookup and "vocab_size" not in lookup
+    alone = export("vllm", make_plan(sampling=sampling))
+    assert '"min_p": 0.05' in alone and "refuses" not in alone
+
+
 def test_sglang_gets_the_standalone_or_the_ngram_algorithm(make_plan):
     (words,) = commands(export("sglang", make_plan((10, ("owner/small", 5)))))
     assert option(words, "--speculative-algorithm") == "STANDALONE" and option(words, "--sampling-defaults") == "openai"
@@ -123,10 +135,12 @@ def test_sampling_settings_reach_every_tool(make_plan):
         "transformers", plan
     )
     assert "manual_seed(9)" in export("transformers", plan)
-    for kind in ("vllm", "sglang"):
-        text = export(kind, plan)
+    alone = make_plan(sampling=sampling)
+    for text in (export("sglang", plan), export("vllm", alone)):
         assert '"temperature": 0.7, "top_p": 0.9, "top_k": 40, "min_p": 0.05, "repetition_penalty": 1.1' in text
-        assert "no no_repeat_ngram_size" in text
+    assert '"temperature": 0.7, "top_p": 0.9, "top_k": 40, "repetition_penalty": 1.1' in export("vllm", plan)
+    for kind in ("vllm", "sglang"):
+        assert "no no_repeat_ngram_size" in export(kind, plan)
     assert "--temp 0.7 --top-k 40 --top-p 0.9 --min-p 0.05" in export("llama.cpp", plan)
     assert "Sampling(temperature=0.7, top_k=40" in export("python", plan) and "seed=9" in export("python", plan)
 
