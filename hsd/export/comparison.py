@@ -26,6 +26,7 @@ def read_comparison(data: Any) -> Comparison:
             sampling=read_fields(Sampling, data["sampling"], "“sampling”"),
             environment=read_fields(Environment, data["environment"], "“environment”"),
             ranked_by=str(data.get("ranked_by", "exact")),
+            left_out=_sentences(data.get("left_out", [])),  # older files have none
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise BadInput(f"The comparison file is damaged ({type(error).__name__}: {error}); compare again.") from error
@@ -46,6 +47,12 @@ def _method(data: Any) -> MethodResult:
         predicted_by_model={str(k): None if v is None else float(v) for k, v in data.get("predicted_by_model", {}).items()},
         times_target=None if times is None else read_fields(Estimate, times, "“times_target”"),
     )
+
+
+def _sentences(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(sentence, str) for sentence in value):
+        raise BadInput(f"“left_out” in the comparison file is {value!r}; it must be a list of sentences. Compare again.")
+    return tuple(value)
 
 
 def _truth(value: Any, where: str) -> bool | None:
