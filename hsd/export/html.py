@@ -6,7 +6,7 @@ import math
 from html import escape
 
 from hsd.export.numbers import digits
-from hsd.export.report import Bar, Bars, Report, Section, Table
+from hsd.export.parts import Bar, Bars, Report, Section, Table
 
 # Readable in both themes; the emphasised bar differs in lightness, not in hue alone.
 _STYLE = """

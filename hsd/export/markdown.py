@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from hsd.export.numbers import digits
-from hsd.export.report import Bars, Report, Section, Table
+from hsd.export.parts import Bars, Report, Section, Table
 
 _MARKUP = re.compile(r"[\\`*_{}\[\]<>()#+!|~$&:@]")
 

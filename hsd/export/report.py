@@ -2,55 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from hsd.compare.record import Comparison, MethodResult
-from hsd.export.numbers import milliseconds
+from hsd.export.numbers import digits, milliseconds
+from hsd.export.parts import Bar, Bars, Report, Section, Table
 from hsd.measure.doubts import doubts
 from hsd.measure.record import FEWEST_PROMPTS, Acceptance, Measurement
 from hsd.plan.record import Alternative, Plan
 from hsd.records import Environment, Estimate, Sampling
 from hsd.units import counted
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    caption: str
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """One bar with its range, where there is one; `emphasis` marks the plan."""
-
-    label: str
-    value: float
-    low: float | None = None
-    high: float | None = None
-    emphasis: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Bars:
-    caption: str
-    unit: str
-    range_name: str  # what `low` to `high` of its bars is
-    bars: tuple[Bar, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    title: str
-    paragraphs: tuple[str, ...]
-    blocks: tuple[Table | Bars, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    title: str
-    answer: str  # the one line that matters
-    sections: tuple[Section, ...]
 
 
 def build_report(plan: Plan, measurement: Measurement | None = None, comparison: Comparison | None = None) -> Report:
@@ -145,12 +104,12 @@ def _measurement_section(measurement: Measurement) -> Section:
         for draft, row in measurement.acceptance.items()
         for verifier, rate in row.items()
     ]
-    counted = f" ({len(measurement.traces)} measured)" if measurement.traces else ""  # files without traces do not tell
+    measured = f" ({len(measurement.traces)} measured)" if measurement.traces else ""  # files without traces do not tell
     return Section(
         "Measurement",
         (
             f"Measured on {measurement.environment.label()}, {measurement.environment.time}, {_settings(measurement.sampling)}, "
-            f"{measurement.context_tokens} tokens of context, prompts “{measurement.prompts.name}”{counted}. "
+            f"{measurement.context_tokens} tokens of context, prompts “{measurement.prompts.name}”{measured}. "
             f"Acceptance intervals resample the prompts; fewer than {FEWEST_PROMPTS} give none.",
             *doubts(measurement),
         ),
@@ -160,9 +119,18 @@ def _measurement_section(measurement: Measurement) -> Section:
                 ("model", "width", "median, ms", "95 % interval", "samples"),
                 tuple(costs),
             ),
+            _overhead_table(measurement),
             Table("Acceptance", ("draft", "verifier", "mean", "95 % interval", "positions", "prompts"), tuple(rates)),
         ),
     )
+
+
+def _overhead_table(measurement: Measurement) -> Table:
+    rows = [("a target round, around all rounds in it", measurement.overhead_s), ("a token", measurement.token_overhead_s)]
+    rows += [(f"a round of {model}", seconds) for model, seconds in measurement.round_overhead_s.items()]
+    found = f", over {counted(measurement.overhead_rounds, 'target round')}" if measurement.overhead_rounds else ""
+    cells = tuple((what, digits(seconds * 1e6)) for what, seconds in rows)
+    return Table(f"Time beside the passes in running hierarchies{found}", ("of", "µs"), cells)
 
 
 def _comparison_section(comparison: Comparison, plan: Plan) -> Section:

@@ -81,6 +81,7 @@ class Measurement:
     context_cost_s: dict[str, dict[int, dict[int, Estimate]]] = field(default_factory=dict)  # [model][context tokens][width]
     token_overhead_s: float = 0.0  # seconds per committed token outside of the rounds of the models
     round_overhead_s: dict[str, float] = field(default_factory=dict)  # seconds that a round of a model takes beside its pass or call
+    overhead_rounds: int = 0  # target rounds that the overheads were found in; 0 in files that do not tell
 
     @property
     def target(self) -> str:
@@ -142,16 +143,13 @@ class Measurement:
                             f"A block of {draft} at {verifier} has {gain.accepted} of {gain.drafted} tokens accepted, {gain.count} times"
                         )
                         raise BadInput(f"{where}; that cannot be. Measure again.")
-        overhead_s, context_tokens = _overhead(data["overhead_s"], "target round"), data["context_tokens"]
-        if isinstance(context_tokens, bool) or not isinstance(context_tokens, int) or context_tokens < 0:
-            raise BadInput(f"“context_tokens” is {context_tokens!r}; it is a whole number, 0 or more. Measure again.")
         return cls(
             models=models,
             cost_s=cost_s,
             acceptance=acceptance,
             block_gains=gains,
-            overhead_s=overhead_s,
-            context_tokens=context_tokens,
+            overhead_s=_overhead(data["overhead_s"], "target round"),
+            context_tokens=_whole(data["context_tokens"], "“context_tokens”"),
             sampling=read_fields(Sampling, data["sampling"], "“sampling”"),
             prompts=read_fields(PromptSetInfo, data["prompts"], "“prompts”"),
             environment=read_fields(Environment, data["environment"], "“environment”"),
@@ -162,6 +160,7 @@ class Measurement:
             round_overhead_s={
                 str(model): _overhead(seconds, f"round of {model}") for model, seconds in data.get("round_overhead_s", {}).items()
             },
+            overhead_rounds=_whole(data.get("overhead_rounds", 0), "“overhead_rounds”"),
         )
 
 
@@ -192,7 +191,7 @@ def _read_trace(data: Any) -> Trace:
         tokens=int(data["tokens"]),
         accept={d: {v: tuple(map(float, values)) for v, values in row.items()} for d, row in data["accept"].items()},
         proposals={d: {v: tuple((int(n), int(a)) for n, a in pairs) for v, pairs in row.items()} for d, row in data["proposals"].items()},
-        prompt_tokens=_tokens(data.get("prompt_tokens")),
+        prompt_tokens=None if (tokens := data.get("prompt_tokens")) is None else _whole(tokens, "“prompt_tokens” of a trace"),
     )
     rates = [values for row in trace.accept.values() for values in row.values()]
     blocks = [pairs for row in trace.proposals.values() for pairs in row.values()]
@@ -205,7 +204,7 @@ def _read_trace(data: Any) -> Trace:
     return trace
 
 
-def _tokens(value: Any) -> int | None:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
-        raise BadInput(f"“prompt_tokens” of a trace is {value!r}; it is a whole number, 0 or more. Measure again.")
+def _whole(value: Any, what: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise BadInput(f"{what} is {value!r}; it is a whole number, 0 or more. Measure again.")
     return value

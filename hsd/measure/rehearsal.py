@@ -31,6 +31,7 @@ class Overheads:
     target_round_s: float
     token_s: float  # per committed token
     round_s: dict[str, float]  # per round of each model
+    rounds: int  # of the target, that these were found in
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,7 @@ class Rehearsal:
         fixed, token_s, draft_s = _split(self.loops)
         names = self.models.networks
         drafts = {name: draft_s if name != self.models.target else 0.0 for name in names}
-        return Overheads(fixed, token_s, {name: drafts[name] + self._beside(name, costs) for name in names})
+        return Overheads(fixed, token_s, {name: drafts[name] + self._beside(name, costs) for name in names}, len(self.loops))
 
     def _beside(self, name: str, costs: Costs) -> float:
         beside = [one.seconds - _at(costs.sweeps[one.sweep][name], one.width) for one in self.samples if one.model == name]

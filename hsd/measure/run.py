@@ -159,6 +159,7 @@ def with_passes(measurement: Measurement, passes: Passes) -> Measurement:
         overhead_s=overheads.target_round_s,
         token_overhead_s=overheads.token_s,
         round_overhead_s=overheads.round_s,
+        overhead_rounds=overheads.rounds,
     )
 
 

@@ -57,13 +57,17 @@ def plan(make_plan):
 
 @pytest.fixture
 def measurement():
-    cost = {model: {1: Estimate(ms / 1e3, ms / 1.1e3, ms / 0.9e3, 40)} for model, ms in (("owner/small", 4), (TARGET, 30))}
+    passes = {"quantized:int4": 8, "early-exit:4": 9, "owner/small": 4, TARGET: 30}
+    cost = {model: {1: Estimate(ms / 1e3, ms / 1.1e3, ms / 0.9e3, 40)} for model, ms in passes.items()}
     return Measurement(
-        models=("owner/small", TARGET),
-        cost_s=cost,
+        models=("prompt-lookup", *passes),
+        cost_s=cost | {"prompt-lookup": {0: Estimate(1e-5, 1e-5, 2e-5, 40)}},
         acceptance={"owner/small": {TARGET: Acceptance(0.8123, 0.77, 0.85, 900, 12)}},
         block_gains={},
-        overhead_s=1e-4,
+        overhead_s=1.5e-4,
+        token_overhead_s=2e-5,
+        round_overhead_s={"prompt-lookup": 0.0, "owner/small": 3.1e-5},
+        overhead_rounds=57,
         context_tokens=512,
         sampling=Sampling(),
         prompts=PromptSetInfo("default", "0" * 64, 40),  # of which three were measured in time

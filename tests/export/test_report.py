@@ -15,7 +15,8 @@ from hsd.export.exporter import export
 from hsd.export.html import write_html
 from hsd.export.markdown import literal, write_markdown
 from hsd.export.numbers import digits
-from hsd.export.report import Bars, build_report
+from hsd.export.parts import Bars
+from hsd.export.report import build_report
 from hsd.records import Estimate, Sampling
 
 HOSTILE = "<img src=x onerror=alert(1)>|`${x}`{{y}}\"'&amp;\n# heading [a](javascript:b)"
@@ -90,6 +91,14 @@ def test_acceptance_over_four_prompts_has_no_interval(plan, measurement):
     few = {draft: {verifier: replace(rate, prompts=4) for verifier, rate in row.items()} for draft, row in measurement.acceptance.items()}
     told, untold = (write_html(build_report(plan, one)) for one in (measurement, replace(measurement, acceptance=few)))
     assert "0.770 to 0.850" in told and "0.770" not in untold and "0.812" in untold
+
+
+def test_the_overheads_of_a_round_are_told_with_unit_and_count(plan, measurement):
+    text = export("report", plan, measurement=measurement, markdown=True)
+    assert "Time beside the passes in running hierarchies, over 57 target rounds\n\n| of | µs |" in text
+    assert "| a target round, around all rounds in it | 150 |\n| a token | 20 |\n| a round of prompt-lookup | 0 |" in text
+    untold = export("report", plan, measurement=replace(measurement, overhead_rounds=0), markdown=True)
+    assert "running hierarchies\n" in untold  # older files do not tell the count
 
 
 def test_a_report_tells_which_modes_of_transformers_were_left_out_and_why(plan, comparison):

@@ -29,6 +29,7 @@ MEASUREMENT = Measurement(
     context_cost_s={"draft": {20: {1: COST}, 900: {1: COST}}, "target": {900: {4: COST}}},
     token_overhead_s=2e-5,
     round_overhead_s={"draft": 3e-5},
+    overhead_rounds=50,
     traces=(
         Trace(
             "p1",
@@ -55,11 +56,11 @@ def test_a_file_reads_back_as_it_was_written():
 
 def test_a_file_made_before_contexts_and_overheads_were_measured_still_loads():
     data = written()
-    for field in ("context_cost_s", "token_overhead_s", "round_overhead_s"):
+    for field in ("context_cost_s", "token_overhead_s", "round_overhead_s", "overhead_rounds"):
         del data[field]
     del data["traces"][0]["prompt_tokens"]
     found = Measurement.from_json(data)
-    assert (found.context_cost_s, found.token_overhead_s, found.round_overhead_s) == ({}, 0.0, {})
+    assert (found.context_cost_s, found.token_overhead_s, found.round_overhead_s, found.overhead_rounds) == ({}, 0.0, {}, 0)
     assert found.traces[0].prompt_tokens is None and found.cost_s == MEASUREMENT.cost_s
 
 
@@ -94,7 +95,10 @@ class GONE:
 
 
 ANYWHERE = list(paths(written()))
-NEWER = {("context_cost_s",), ("token_overhead_s",), ("round_overhead_s",), ("traces", 0, "prompt_tokens")}  # files made before lack them
+NEWER = {  # files made before lack them
+    *(("context_cost_s",), ("token_overhead_s",), ("round_overhead_s",), ("overhead_rounds",)),
+    ("traces", 0, "prompt_tokens"),
+}
 OPTIONAL = {("traces",), ("environment", "kernels"), *NEWER}
 
 
@@ -165,6 +169,7 @@ def test_no_value_anywhere_does_more_than_be_refused(value):
     (("round_overhead_s", "draft"), float("nan"), "overhead per round of draft"),
     (("context_cost_s", "draft", "20", "1", "median"), -2, "cost of draft at width 1"),
     (("context_cost_s", "draft", "-20"), {}, "negative context"),
+    (("overhead_rounds",), 1.5, "overhead_rounds"),
     (("traces", 0, "prompt_tokens"), -1, "prompt_tokens"),
     (("context_tokens",), float("inf"), "context_tokens"),
     (("sampling", "temperature"), -1, "temperature is -1"),
