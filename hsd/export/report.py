@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hsd.compare.record import Comparison, MethodResult
+from hsd.errors import BadInput
 from hsd.export.numbers import digits, milliseconds
 from hsd.export.parts import Bar, Bars, Report, Section, Table
 from hsd.measure.doubts import doubts
@@ -13,7 +14,15 @@ from hsd.units import counted
 
 
 def build_report(plan: Plan, measurement: Measurement | None = None, comparison: Comparison | None = None) -> Report:
-    """Predictions are labelled as predictions, measured figures carry device, dtype, settings, spread and count."""
+    """Predictions are labelled as predictions, measured figures carry device, dtype, settings, spread and count.
+
+    Raises `BadInput` for a measurement of other models than the plan's.
+    """
+    if measurement and (measurement.target != plan.hierarchy.target or set(measurement.models) != set(plan.candidates)):
+        raise BadInput(
+            f"The measurement is of {', '.join(measurement.models)}, the plan of {', '.join(plan.candidates)}; "
+            "give the measurement that the plan was made from."
+        )
     sections = [_plan_section(plan)]
     sections += [_measurement_section(measurement)] if measurement else []
     sections += [_comparison_section(comparison, plan)] if comparison else []

@@ -61,8 +61,8 @@ def test_the_report_names_prediction_measurement_device_and_verdict(plan, measur
         assert part in text, part
 
 
-def test_the_report_names_kernels_seed_and_unsteady_costs(make_plan, measurement, comparison):
-    plan = make_plan((10, ("quantized:int4", 4)), sampling=Sampling(temperature=0.8, seed=42))
+def test_the_report_names_kernels_seed_and_unsteady_costs(plan, measurement, comparison):
+    plan = replace(plan, sampling=Sampling(temperature=0.8, seed=42))
     text = export("report", plan, measurement=measurement, comparison=comparison, markdown=True)
     assert "temperature 0.8, seed 42" in text.replace("\\", "") and "| kernels | torch |" in text
     assert "predictions can be as far off" in text, "the costs of this measurement are known to 10 % only"
@@ -99,6 +99,14 @@ def test_the_overheads_of_a_round_are_told_with_unit_and_count(plan, measurement
     assert "| a target round, around all rounds in it | 150 |\n| a token | 20 |\n| a round of prompt-lookup | 0 |" in text
     untold = export("report", plan, measurement=replace(measurement, overhead_rounds=0), markdown=True)
     assert "running hierarchies\n" in untold  # older files do not tell the count
+
+
+def test_a_measurement_of_other_models_than_the_plans_is_refused(make_plan, measurement, plan):
+    for other in (make_plan((10, ("quantized:int4", 4))), make_plan((10, ("owner/small", 5)), target="owner/else")):
+        with pytest.raises(BadInput, match=r"measurement is of prompt-lookup, .*, the plan of .* that the plan was made from"):
+            export("report", other, measurement=measurement)
+    shuffled = replace(plan, candidates=(*reversed(plan.candidates[:-1]), plan.candidates[-1]))  # as another measurement orders them
+    assert "0.812" in export("report", shuffled, measurement=measurement)
 
 
 def test_a_report_tells_which_modes_of_transformers_were_left_out_and_why(plan, comparison):
