@@ -1,4 +1,4 @@
-"""The command line's common parts: progress on stderr, JSON files."""
+"""The command line's common parts: progress on stderr, JSON files, options that several verbs share."""
 
 from __future__ import annotations
 
@@ -61,3 +61,11 @@ def write_text(path: Path, content: str) -> None:
 
 def write_json(path: Path, data: Any) -> None:
     write_text(path, json.dumps(data, indent=1, ensure_ascii=False) + "\n")
+
+
+def names(words: str, option: str) -> list[str]:
+    """The names of a comma-separated list. Raises `BadInput` for one without any."""
+    found = [name.strip() for name in words.split(",") if name.strip()]
+    if not found:
+        raise BadInput(f"{option} names nothing; give names separated by commas, or leave it out.")
+    return found

@@ -12,7 +12,7 @@ from hsd.compare.paper import reproduce
 from hsd.compare.record import Divergence
 from hsd.compare.run import METHODS, check_can_be_timed, compare
 from hsd.compare.sweep import sweep
-from hsd.console import check_writable, read_json, report_to_stderr, write_json
+from hsd.console import check_writable, names, read_json, report_to_stderr, write_json
 from hsd.errors import BadInput
 from hsd.measure.hub_prompts import PRESETS, load_named
 from hsd.measure.prompts import load_default
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder for the result as JSON")
     parser.add_argument("--methods", help=f"comma separated, of {', '.join(METHODS)} (default: all that are possible)")
     parser.add_argument("--count", type=int, metavar="N", help="prompts to use (default: 8; with --sweep 4 of each kind)")
-    parser.add_argument("--hierarchies", type=int, default=24, metavar="N", help="with --sweep: how many, fewer are quicker (default: 24)")
+    parser.add_argument("--hierarchies", type=int, metavar="N", help="with --sweep: how many, fewer are quicker (default: 24)")
     parser.add_argument("--repeats", type=int, default=3, metavar="N", help="(default: %(default)s)")
     parser.add_argument("--max-new-tokens", type=int, default=64, metavar="N", help="(default: %(default)s)")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or mps (default: %(default)s)")
@@ -50,10 +50,14 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     for name in ("count", "hierarchies", "repeats", "max_new_tokens"):
         if getattr(args, name) is not None and getattr(args, name) < 1:
             raise BadInput(f"--{name.replace('_', '-')} is {getattr(args, name)}; give at least 1.")
-    methods = [name.strip() for name in (args.methods or "").split(",") if name.strip()] or None
+    methods = None if args.methods is None else names(args.methods, "--methods")
     for name in methods or ():
         if name not in METHODS:
             raise BadInput(f"“{name}” is no method; known are {', '.join(METHODS)}.")
+    if args.hierarchies and not args.sweep:
+        raise BadInput("--hierarchies is for --sweep; leave it out, or sweep.")
+    if methods and (args.lossless or args.sweep or args.paper):
+        raise BadInput("--methods is for the comparison of speeds; leave it out with --lossless, --sweep and --paper.")
     if not (args.lossless or args.sweep):
         check_can_be_timed(args.max_new_tokens)
     if args.out:
@@ -78,7 +82,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
                 models,
                 plan,
                 prompts,
-                count=args.hierarchies,
+                count=args.hierarchies or 24,
                 prompts_per_kind=count,
                 repeats=args.repeats,
                 max_new_tokens=args.max_new_tokens,

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from hsd.console import check_writable, report_to_stderr, write_json
+from hsd.console import check_writable, names, report_to_stderr, write_json
 from hsd.measure.breakdown import Breakdown, acceptance_by_category, acceptance_by_position
 from hsd.measure.doubts import doubts
 from hsd.measure.hub_prompts import PRESETS, load_named
@@ -42,9 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Measure, write the measurement file, and return what it holds."""
     sampling = Sampling(temperature=args.temperature, top_k=args.top_k, top_p=args.top_p, seed=args.seed)
+    drafts = names(args.candidates, "--candidates")
     prompts = load_named(args.prompts, args.column) if args.prompts else load_default()
     check_writable(args.out, "--out")
-    drafts = [name.strip() for name in args.candidates.split(",") if name.strip()]
     with REGISTRY.lease(args.target, drafts, device=args.device, dtype=args.dtype, report=report_to_stderr) as models:
         measurement, kept = measure_or_find(
             models, prompts, sampling=sampling, thorough=not args.quick, again=args.again, report=report_to_stderr

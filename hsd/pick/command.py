@@ -6,6 +6,7 @@ import argparse
 from dataclasses import asdict
 from typing import Any
 
+from hsd.console import names
 from hsd.pick.candidates import list_candidates, list_targets, memory_fit
 from hsd.pick.device import choose_device, choose_dtype, environment
 from hsd.settings import DEFAULT_TARGET
@@ -29,15 +30,15 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     if args.targets:
         found = list_targets(device=args.device, dtype=args.dtype)
         return {"kind": "targets", "environment": stamp, "all": args.all, "models": [asdict(model) for model in found]}
-    names = [name.strip() for name in args.candidates.split(",") if name.strip()]
-    found = list_candidates(args.target, names, device=args.device, dtype=args.dtype)
+    named = names(args.candidates, "--candidates") if args.candidates else []
+    found = list_candidates(args.target, named, device=args.device, dtype=args.dtype)
     fit = memory_fit(
-        args.target, [c.name for c in found if c.name in names and c.status != "unusable"], device=args.device, dtype=args.dtype
+        args.target, [c.name for c in found if c.name in named and c.status != "unusable"], device=args.device, dtype=args.dtype
     )
     return {
         "kind": "candidates",
         "all": args.all,
-        "named": names,
+        "named": named,
         "target": args.target,
         "environment": stamp,
         "memory": asdict(fit),

@@ -77,7 +77,12 @@ def test_mistakes_that_are_seen_in_the_words_are_told_before_anything_is_loaded(
         (("generate", *target, "--prompt", "abc", "--trace", measured / "prompts.txt" / "t.json"), "choose another --trace"),
         (("generate", *target, "--prompt", "abc", "--trace", measured), "choose another --trace"),
         (("measure", *target, "--out", measured / "prompts.txt" / "m.json"), "choose another --out"),
+        (("measure", *target, "--out", measured / "x.json", "--candidates", ",,,"), "--candidates names nothing"),
+        (("pick", *target, "--candidates", " ,"), "--candidates names nothing"),
         (("compare", "--plan", measured / "p.json", "--out", measured / "prompts.txt"), "choose another --out"),
+        (("compare", "--plan", measured / "p.json", "--hierarchies", "3"), "--hierarchies is for --sweep"),
+        (("compare", "--plan", measured / "p.json", "--methods", ""), "--methods names nothing"),
+        (("compare", "--plan", measured / "p.json", "--methods", "target", "--lossless"), "--methods is for the comparison of speeds"),
         (("compare", "--plan", measured / "p.json", "--max-new-tokens", "1"), "give 2 at least"),
         (("compare", "--plan", measured / "p.json", "--methods", "hierarchy,fastest"), "“fastest” is no method"),
     ):
