@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
 import errno
 import json
 import os
 import sys
 import tempfile
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 from hsd import ranks
 from hsd.errors import BadInput
-from hsd.records import Progress
+from hsd.records import Progress, Sampling
 from hsd.settings import make_writable
 
 
@@ -69,3 +71,20 @@ def names(words: str, option: str) -> list[str]:
     if not found:
         raise BadInput(f"{option} names nothing; give names separated by commas, or leave it out.")
     return found
+
+
+def add_sampling_arguments(parser: argparse.ArgumentParser, first: str = "") -> None:
+    """An option for each of the `Sampling` settings; `first` says in the help where else they come from."""
+    parser.add_argument("--temperature", type=float, metavar="t", help=f"0 is greedy (default: {first}0)")
+    parser.add_argument("--top-k", type=int, metavar="k", help=f"0 is off (default: {first}0)")
+    parser.add_argument("--top-p", type=float, metavar="p", help=f"1 is off (default: {first}1)")
+    parser.add_argument("--min-p", type=float, metavar="p", help=f"0 is off (default: {first}0)")
+    parser.add_argument("--repetition-penalty", type=float, metavar="r", help=f"1 is off (default: {first}1)")
+    parser.add_argument("--no-repeat-ngram-size", type=int, metavar="n", help=f"0 is off (default: {first}0)")
+    parser.add_argument("--seed", type=int, metavar="s", help=f"same seed, same text (default: {first}0)")
+
+
+def given_sampling(args: argparse.Namespace, otherwise: Sampling) -> Sampling:
+    """The settings given on the command line, those of `otherwise` for the rest. Raises `BadInput` for one out of range."""
+    given = {field.name: getattr(args, field.name) for field in fields(Sampling) if getattr(args, field.name) is not None}
+    return replace(otherwise, **given)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from hsd.console import check_writable, read_json, report_to_stderr, write_json
+from hsd.console import add_sampling_arguments, check_writable, given_sampling, read_json, report_to_stderr, write_json
 from hsd.errors import BadInput
 from hsd.generate.collect import collect
 from hsd.generate.engine import generate
@@ -18,7 +18,7 @@ from hsd.generate.rule import RULES
 from hsd.models.build import PROPOSERS
 from hsd.pick.registry import REGISTRY
 from hsd.plan.record import Plan
-from hsd.records import GREEDY, Hierarchy, Sampling
+from hsd.records import GREEDY, Hierarchy
 from hsd.settings import DEFAULT_MAX_NEW_TOKENS, DEFAULT_TARGET
 from hsd.units import counted
 
@@ -36,12 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--system", help="system prompt of the chat template")
     parser.add_argument("--raw", action="store_true", help="plain completion: no chat template")
     parser.add_argument("--max-new-tokens", type=int, default=DEFAULT_MAX_NEW_TOKENS, metavar="N", help="(default: %(default)s)")
-    parser.add_argument("--temperature", type=float, metavar="t", help="0 is greedy (default: the plan's, else 0)")
-    parser.add_argument("--top-k", type=int, metavar="k", help="0 is off (default: the plan's, else 0)")
-    parser.add_argument("--top-p", type=float, metavar="p", help="1 is off (default: the plan's, else 1)")
-    parser.add_argument("--min-p", type=float, metavar="p", help="0 is off (default: the plan's, else 0)")
-    parser.add_argument("--repetition-penalty", type=float, metavar="r", help="1 is off (default: the plan's, else 1)")
-    parser.add_argument("--no-repeat-ngram-size", type=int, metavar="n", help="0 is off (default: the plan's, else 0)")
+    add_sampling_arguments(parser, "the plan's, else ")
     parser.add_argument("--stop", action="append", default=[], metavar="TEXT", help="stop once this text is generated; may be given again")
     parser.add_argument(
         "--verification",
@@ -49,7 +44,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="token",
         help="rule for sampled blocks: by token, or by block (default: %(default)s)",
     )
-    parser.add_argument("--seed", type=int, metavar="s", help="same seed, same text (default: the plan's, else 0)")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or mps (default: %(default)s)")
     parser.add_argument("--dtype", default="auto", help="auto, float32, bfloat16 or float16 (default: the plan's, else auto)")
     parser.add_argument("--trace", type=Path, help="write every token and round to this JSON file")
@@ -60,8 +54,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     """Generate and return text, tokens, rounds and seconds."""
     plan = _plan(args)
     hierarchy = plan.hierarchy if plan else Hierarchy.parse(args.hierarchy, args.target or DEFAULT_TARGET)
-    given = {field.name: getattr(args, field.name) for field in fields(Sampling) if getattr(args, field.name) is not None}
-    sampling = replace(plan.sampling if plan else GREEDY, **given)
+    sampling = given_sampling(args, plan.sampling if plan else GREEDY)
     dtype = plan.environment.dtype if plan and args.dtype == "auto" else args.dtype
     prompt = _prompt(args)
     _check(args, prompt, hierarchy)

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from hsd.console import check_writable, names, report_to_stderr, write_json
+from hsd.console import add_sampling_arguments, check_writable, given_sampling, names, report_to_stderr, write_json
 from hsd.measure.breakdown import Breakdown, acceptance_by_category, acceptance_by_position
 from hsd.measure.doubts import doubts
 from hsd.measure.hub_prompts import PRESETS, load_named
@@ -15,7 +15,7 @@ from hsd.measure.prompts import load_default
 from hsd.measure.record import FEWEST_PROMPTS, Acceptance, Measurement
 from hsd.measure.store import measure_or_find
 from hsd.pick.registry import REGISTRY
-from hsd.records import Estimate, Sampling
+from hsd.records import GREEDY, Estimate
 from hsd.settings import DEFAULT_CANDIDATES, DEFAULT_TARGET
 from hsd.units import byte_size, counted
 
@@ -30,10 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--prompts", help=f"a .txt, .jsonl or .csv file, or {' or '.join(PRESETS)} from the hub (default: the project's own 40)"
     )
     parser.add_argument("--column", help="field of a .jsonl or .csv file that holds the prompts (default: prompt)")
-    parser.add_argument("--temperature", type=float, default=0.0, help="0 is greedy (default: %(default)s)")
-    parser.add_argument("--top-k", type=int, default=0, help="0 is off (default: %(default)s)")
-    parser.add_argument("--top-p", type=float, default=1.0, help="1 is off (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="of the sampled texts (default: %(default)s)")
+    add_sampling_arguments(parser)
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or mps (default: %(default)s)")
     parser.add_argument("--dtype", default="auto", help="auto, float32, bfloat16 or float16 (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="print the measurement as one JSON object")
@@ -41,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Measure, write the measurement file, and return what it holds."""
-    sampling = Sampling(temperature=args.temperature, top_k=args.top_k, top_p=args.top_p, seed=args.seed)
+    sampling = given_sampling(args, GREEDY)
     drafts = names(args.candidates, "--candidates")
     prompts = load_named(args.prompts, args.column) if args.prompts else load_default()
     check_writable(args.out, "--out")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import asdict, replace
 from types import SimpleNamespace
 
 import pytest
@@ -14,7 +14,7 @@ from hsd.measure.breakdown import acceptance_rates
 from hsd.measure.command import describe
 from hsd.measure.doubts import doubts
 from hsd.measure.record import Measurement, PromptSetInfo, Trace
-from hsd.records import GREEDY, Environment, Estimate
+from hsd.records import GREEDY, Environment, Estimate, Sampling
 
 HERE = Environment("cpu", "a processor", "float32", "2.9", "5.20", "3.11", "2026-01-01T00:00:00+00:00")
 
@@ -95,3 +95,18 @@ def test_the_command_gives_notice_of_unsteady_costs(monkeypatch, tmp_path, measu
     command.add_arguments(parser)
     notices = command.run(parser.parse_args(["--out", str(tmp_path / "m.json")]))["notices"]
     assert len(notices) == told and all("±13 %" in notice for notice in notices)
+
+
+def test_every_sampling_setting_reaches_the_measurement(monkeypatch, tmp_path):
+    seen = {}
+    models = SimpleNamespace(notices={}, fallbacks=())
+    monkeypatch.setattr(command, "REGISTRY", SimpleNamespace(lease=lambda *_, **__: nullcontext(models)))
+    monkeypatch.setattr(command, "measure_or_find", lambda *_, **given: seen.update(given) or (MEASURED, False))
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    wanted = Sampling(temperature=0.7, top_k=5, top_p=0.9, min_p=0.1, repetition_penalty=1.2, no_repeat_ngram_size=3, seed=8)
+    words = [word for name, value in asdict(wanted).items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    command.run(parser.parse_args(["--out", str(tmp_path / "m.json"), *words]))
+    assert seen["sampling"] == wanted
+    command.run(parser.parse_args(["--out", str(tmp_path / "m.json")]))
+    assert seen["sampling"] == GREEDY
