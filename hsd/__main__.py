@@ -73,8 +73,8 @@ def _main(argv: Sequence[str]) -> int:
         if not ranks.index() or not isinstance(error, BadInput | IncompatibleModel | DeviceUnsupported):
             print(error, file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("Stopped.", file=sys.stderr)
+    except KeyboardInterrupt as stopped:
+        print(str(stopped) or "Stopped.", file=sys.stderr)
         return 130
     finally:
         ranks.leave()

@@ -37,24 +37,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
-    """Measure, write the measurement file, and return what it holds."""
+    """Measure, write the measurement file, and return what it holds. A `KeyboardInterrupt` leaves the complete prompts in the file."""
     sampling = given_sampling(args, GREEDY)
     drafts = names(args.candidates, "--candidates")
     prompts = load_named(args.prompts, args.column) if args.prompts else load_default()
     check_writable(args.out, "--out")
+    settings = {"sampling": sampling, "thorough": not args.quick, "again": args.again, "report": report_to_stderr}
+    partial: list[Measurement] = []
     with REGISTRY.lease(args.target, drafts, device=args.device, dtype=args.dtype, report=report_to_stderr) as models:
-        measurement, kept = measure_or_find(
-            models, prompts, sampling=sampling, thorough=not args.quick, again=args.again, report=report_to_stderr
-        )
-    data = measurement.to_json() | {
-        "acceptance_by_category": {kind: _json(rates) for kind, rates in acceptance_by_category(measurement.traces).items()},
-        "acceptance_by_position": {str(start): _json(rates) for start, rates in acceptance_by_position(measurement.traces).items()},
-    }
-    write_json(args.out, data)
+        try:
+            measurement, kept = measure_or_find(models, prompts, **settings, on_partial=partial.append)
+        except KeyboardInterrupt:
+            if not partial or models.new_fallbacks:
+                raise
+            _write(partial[-1], args.out)
+            count = counted(len(partial[-1].traces), "prompt")
+            raise KeyboardInterrupt(f"Stopped; what was measured on {count} is kept in {args.out}.") from None
+    data = _write(measurement, args.out)
     notices = [*models.notices.values(), *models.fallbacks, *doubts(measurement)]
     if kept:
         notices.append(f"Kept from {measurement.environment.time}; measure again with --again.")
     return data | {"notices": notices}
+
+
+def _write(measurement: Measurement, path: Path) -> dict[str, Any]:
+    """Write the measurement file; returns what it holds."""
+    data = measurement.to_json() | {
+        "acceptance_by_category": {kind: _json(rates) for kind, rates in acceptance_by_category(measurement.traces).items()},
+        "acceptance_by_position": {str(start): _json(rates) for start, rates in acceptance_by_position(measurement.traces).items()},
+    }
+    write_json(path, data)
+    return data
 
 
 def _json(rates: Breakdown) -> dict[str, Any]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import json
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 from types import SimpleNamespace
 
 import pytest
 
+from hsd.__main__ import main
 from hsd.measure import command
 from hsd.measure.breakdown import acceptance_rates
 from hsd.measure.command import describe
@@ -110,3 +112,24 @@ def test_every_sampling_setting_reaches_the_measurement(monkeypatch, tmp_path):
     assert seen["sampling"] == wanted
     command.run(parser.parse_args(["--out", str(tmp_path / "m.json")]))
     assert seen["sampling"] == GREEDY
+
+
+@pytest.mark.parametrize(("complete", "lost_graphs"), [(2, ()), (0, ()), (2, ("No graphs.",))])
+def test_an_interrupted_measurement_leaves_the_complete_prompts_in_its_file(monkeypatch, tmp_path, capsys, complete, lost_graphs):
+    """As the Stop button of the dashboard does; passes timed partly without graphs are no measurement."""
+
+    def interrupted(*_, on_partial, **__):
+        for count in range(1, complete + 1):
+            on_partial(replace(MEASURED, traces=TRACES[:count]))
+        raise KeyboardInterrupt
+
+    models = SimpleNamespace(notices={}, fallbacks=(), new_fallbacks=lost_graphs)
+    monkeypatch.setattr(command, "REGISTRY", SimpleNamespace(lease=lambda *_, **__: nullcontext(models)))
+    monkeypatch.setattr(command, "measure_or_find", interrupted)
+    out = tmp_path / "m.json"
+    assert main(["measure", "--out", str(out)]) == 130
+    if complete and not lost_graphs:
+        assert Measurement.from_json(json.loads(out.read_text())).traces == TRACES[:2]
+        assert capsys.readouterr().err == f"Stopped; what was measured on 2 prompts is kept in {out}.\n"
+    else:
+        assert not out.exists() and capsys.readouterr().err == "Stopped.\n"
