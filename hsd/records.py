@@ -11,6 +11,7 @@ from typing import Any
 from hsd.errors import BadInput
 
 SCHEMA = 1
+NO_DEVICE = "none"  # of numbers that were typed in
 LEAST_TEMPERATURE = 1e-6  # logits divided by less may no longer be numbers
 _TEMPERATURES = f"0 (greedy) or a number from {LEAST_TEMPERATURE:g} to 10"
 
@@ -88,6 +89,11 @@ class Environment:
         now = datetime.now(UTC).isoformat(timespec="seconds")
         versions = torch.__version__, transformers.__version__, platform.python_version()
         return cls(device, device_name, dtype, *versions, now, kernels)
+
+    @property
+    def measured(self) -> bool:
+        """Whether the numbers were measured; those that were typed in are of no device."""
+        return self.device != NO_DEVICE
 
     def label(self) -> str:
         return f"{self.device_name} · {self.dtype}"

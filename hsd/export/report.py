@@ -42,7 +42,7 @@ def _answer(plan: Plan, comparison: Comparison | None) -> str:
             parts.append(f"measured {speedup:.2f} times ({spread})")
         verdict = {True: "yes", False: "no", None: "not compared"}[comparison.identical]
         parts.append(f"output identical to the target: {verdict}")
-    parts.append(f"{plan.environment.label()}, {_settings(plan.sampling)}")
+    parts.append(f"{plan.environment.label()}, {_settings(plan.sampling)}" if plan.environment.measured else "from numbers typed in")
     return " · ".join(parts)
 
 
@@ -113,15 +113,9 @@ def _measurement_section(measurement: Measurement) -> Section:
         for draft, row in measurement.acceptance.items()
         for verifier, rate in row.items()
     ]
-    measured = f" ({len(measurement.traces)} measured)" if measurement.traces else ""  # files without traces do not tell
     return Section(
         "Measurement",
-        (
-            f"Measured on {measurement.environment.label()}, {measurement.environment.time}, {_settings(measurement.sampling)}, "
-            f"{measurement.context_tokens} tokens of context, prompts “{measurement.prompts.name}”{measured}. "
-            f"Acceptance intervals resample the prompts; fewer than {FEWEST_PROMPTS} give none.",
-            *doubts(measurement),
-        ),
+        (_source(measurement), *doubts(measurement)),
         (
             Table(
                 "Time of a forward pass, by the number of new tokens",
@@ -131,6 +125,18 @@ def _measurement_section(measurement: Measurement) -> Section:
             _overhead_table(measurement),
             Table("Acceptance", ("draft", "verifier", "mean", "95 % interval", "positions", "prompts"), tuple(rates)),
         ),
+    )
+
+
+def _source(measurement: Measurement) -> str:
+    environment = measurement.environment
+    if not environment.measured:
+        return f"Numbers typed in, {environment.time}; nothing was measured."
+    measured = f" ({len(measurement.traces)} measured)" if measurement.traces else ""  # files without traces do not tell
+    return (
+        f"Measured on {environment.label()}, {environment.time}, {_settings(measurement.sampling)}, "
+        f"{measurement.context_tokens} tokens of context, prompts “{measurement.prompts.name}”{measured}. "
+        f"Acceptance intervals resample the prompts; fewer than {FEWEST_PROMPTS} give none."
     )
 
 
@@ -189,6 +195,8 @@ def _comparison_section(comparison: Comparison, plan: Plan) -> Section:
 
 
 def _environment_section(environment: Environment) -> Section:
+    if not environment.measured:
+        return Section("Environment", ("The plan's figures are predicted from numbers typed in.",), ())
     rows = (
         ("device", f"{environment.device_name} ({environment.device})"),
         ("dtype", environment.dtype),

@@ -26,9 +26,9 @@ class SingleDraft:
 def choose_single(plan: Plan, tool: str, supported: Callable[[str], bool]) -> SingleDraft:
     """The best-ranked single draft of the plan that `tool` supports, with notes for the head of the snippet."""
     notes = [
-        f"Planned: {plan.hierarchy}, predicted {milliseconds(plan.predicted_s_per_token.best)} ms a token "
+        f"Planned by hsd: {plan.hierarchy}, predicted {milliseconds(plan.predicted_s_per_token.best)} ms a token "
         f"({plan.predicted_speedup:.2f} times as fast as the target alone).",
-        f"Measured by hsd on {plan.environment.label()}, {plan.sampling.label()}; in {tool} the speed will differ, so measure there.",
+        f"{plan.origin}; in {tool} the speed will differ, so measure there.",
     ]
     if not plan.hierarchy.drafts:
         return SingleDraft(None, 0, (*notes, "The plan recommends no draft: the target alone is fastest."))

@@ -20,7 +20,7 @@ def python_snippet(plan: Plan) -> str:
     notes = (
         f"Planned: {plan.hierarchy}, predicted {milliseconds(plan.predicted_s_per_token.best)} ms a token "
         f"({plan.predicted_speedup:.2f} times as fast as the target alone).",
-        f"Measured on {plan.environment.label()}, {plan.sampling.label()}. Run it in the folder of this project.",
+        f"{plan.origin}. Run it in the folder of this project.",
     )
     return f"""{comment(notes)}
 from hsd.generate.engine import generate

@@ -37,7 +37,7 @@ def transformers_snippet(plan: Plan) -> str:
         lines += [] if layers else _draft(public_name(single.model))
         who = "model" if layers else "draft"
         lines += [
-            f"{who}.generation_config.num_assistant_tokens = {single.threshold}  # always this many, as measured",
+            f"{who}.generation_config.num_assistant_tokens = {single.threshold}  # always this many, as planned",
             f'{who}.generation_config.num_assistant_tokens_schedule = "constant"',
             f"{who}.generation_config.assistant_confidence_threshold = 0.0",
         ]

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from hsd.errors import BadInput
 from hsd.measure.record import Acceptance, Measurement, PromptSetInfo
-from hsd.records import Environment, Estimate, Sampling
+from hsd.records import NO_DEVICE, Environment, Estimate, Sampling
 
 
 def typed_measurement(
@@ -64,7 +64,7 @@ def typed_measurement(
         context_tokens=0,
         sampling=Sampling(),
         prompts=PromptSetInfo("typed", "", 0),
-        environment=Environment("none", "typed numbers", "none", "", "", platform.python_version(), now),
+        environment=Environment(NO_DEVICE, "typed numbers", "none", "", "", platform.python_version(), now),
         memory_bytes={},
     )
 

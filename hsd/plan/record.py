@@ -56,6 +56,13 @@ class Plan:
         """How many times as fast as the target alone."""
         return self.autoregressive_s_per_token / self.predicted_s_per_token.best
 
+    @property
+    def origin(self) -> str:
+        """Where the figures come from, for people."""
+        if not self.environment.measured:
+            return "Predicted from numbers typed in"
+        return f"Measured on {self.environment.label()}, {self.sampling.label()}"
+
     def elsewhere(self, here: Environment) -> str | None:
         """What to know of the predictions when the plan was measured on another device or in another dtype than `here`."""
         there = self.environment

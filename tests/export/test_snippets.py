@@ -17,6 +17,8 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from hsd.errors import BadInput
 from hsd.export.exporter import export
 from hsd.export.kinds import KINDS, SUFFIXES
+from hsd.plan.calculator import typed_measurement
+from hsd.plan.planner import plan as search
 from hsd.records import Environment, Sampling
 
 SHELL = ("vllm", "llama.cpp", "sglang")
@@ -46,6 +48,13 @@ def test_a_hierarchy_shrinks_to_the_best_single_draft_that_the_tool_has_and_says
         assert "takes one draft and no hierarchy" in text and draft in text
         assert "best single draft" in text and "Test CPU, 2 threads · bfloat16" in text
     assert "the plan's best single draft" in export("llama.cpp", plan)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_plan_from_numbers_that_were_typed_in_says_so_and_names_nothing_measured(kind):
+    typed = typed_measurement({"owner/small": 0.002, "owner/big": 0.03}, {("owner/small", "owner/big"): 0.8})
+    text = export(kind, search(typed), measurement=typed if kind == "report" else None)
+    assert "from numbers typed in" in text and "Measured" not in text and "measured on" not in text and "typed numbers" not in text
 
 
 def test_a_tool_without_any_of_the_drafts_runs_the_target_alone_and_says_so(make_plan):
