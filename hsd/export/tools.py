@@ -25,7 +25,7 @@ def transformers_snippet(plan: Plan) -> str:
         "from transformers import AutoModelForCausalLM, AutoTokenizer",
         "",
         f"target = {target!r}",
-        f"device, dtype = {plan.environment.device!r}, torch.{_dtype(plan)}",
+        f"device, dtype = {plan.environment.device if plan.environment.measured else 'cpu'!r}, torch.{_dtype(plan)}",
         "tokenizer = AutoTokenizer.from_pretrained(target)",
         "model = AutoModelForCausalLM.from_pretrained(target, dtype=dtype).to(device)",
     ]

@@ -55,6 +55,7 @@ def test_a_plan_from_numbers_that_were_typed_in_says_so_and_names_nothing_measur
     typed = typed_measurement({"owner/small": 0.002, "owner/big": 0.03}, {("owner/small", "owner/big"): 0.8})
     text = export(kind, search(typed), measurement=typed if kind == "report" else None)
     assert "from numbers typed in" in text and "Measured" not in text and "measured on" not in text and "typed numbers" not in text
+    assert kind == "report" or "'none'" not in text  # they are of no device, and run on one
 
 
 def test_a_tool_without_any_of_the_drafts_runs_the_target_alone_and_says_so(make_plan):
