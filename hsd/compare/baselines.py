@@ -12,6 +12,7 @@ from transformers import PreTrainedModel, StoppingCriteria
 from transformers.generation.streamers import BaseStreamer
 
 from hsd.errors import BadInput, ModelUnavailable
+from hsd.generate.faults import as_level_fault
 from hsd.pick.facts import facts_of
 from hsd.pick.load import load
 from hsd.pick.memory import usable_bytes
@@ -111,20 +112,21 @@ def run_baseline(
     max_new_tokens: int,
     should_stop: ShouldStop,
 ) -> BaselineRun:
-    """One generation by transformers; raises `BadInput` for a mode these models cannot do."""
+    """One generation by transformers; raises `BadInput` for a mode these models cannot do, `LevelFault` for one that fails."""
     module = modules[models.target]
     first = _FirstTokens()
     torch.manual_seed(sampling.seed)
-    output = module.generate(
-        torch.tensor([list(prompt_ids)], device=module.device),
-        max_new_tokens=max_new_tokens,
-        eos_token_id=sorted(models.eos_token_ids) or None,
-        pad_token_id=min(models.eos_token_ids, default=0),
-        streamer=first,
-        stopping_criteria=[_StopWhenAsked(should_stop)],
-        **_sampling_arguments(sampling),
-        **_mode_arguments(name, models, modules),
-    )
+    with as_level_fault(name):
+        output = module.generate(
+            torch.tensor([list(prompt_ids)], device=module.device),
+            max_new_tokens=max_new_tokens,
+            eos_token_id=sorted(models.eos_token_ids) or None,
+            pad_token_id=min(models.eos_token_ids, default=0),
+            streamer=first,
+            stopping_criteria=[_StopWhenAsked(should_stop)],
+            **_sampling_arguments(sampling),
+            **_mode_arguments(name, models, modules),
+        )
     ended = time.perf_counter()
     token_ids = tuple(output[0, len(prompt_ids) :].tolist())
     return BaselineRun(token_ids, len(token_ids) - first.count, ended - first.time)

@@ -12,7 +12,7 @@ from hsd.compare.divergence import first_divergence
 from hsd.compare.record import LATENCY_MODELS, Comparison, Divergence, MethodResult
 from hsd.compare.warm import record_passes
 from hsd.compare.whole import generate_whole
-from hsd.errors import BadInput, Cancelled
+from hsd.errors import BadInput, Cancelled, LevelFault
 from hsd.generate.prompt import encode_prompt
 from hsd.measure.intervals import median_estimate
 from hsd.measure.prompts import Prompt, PromptSet
@@ -49,11 +49,11 @@ def compare(
 ) -> Comparison:
     """Decode every prompt by every method, `repeats` times, interleaved so that a drift of the machine falls on all.
 
-    With sampling every repeat draws new texts, with the same seed for all methods. A mode of transformers for which there is no memory
-    is left out, and why is told. A warm-up of one short run a method is not counted; caches are never reused across runs. Tokens per
-    second are committed tokens over wall seconds of decoding, the prompt's own pass excluded, for all methods alike. When stopped after
-    a complete repeat, what is complete is returned; before that, `Cancelled` is raised. `BadInput` when a method wrote nothing that
-    could be timed.
+    With sampling every repeat draws new texts, with the same seed for all methods. A mode of transformers that fails, or for which there
+    is no memory, is left out, and why is told. A warm-up of one short run a method is not counted; caches are never reused across runs.
+    Tokens per second are committed tokens over wall seconds of decoding, the prompt's own pass excluded, for all methods alike. When
+    stopped after a complete repeat, what is complete is returned; before that, `Cancelled` is raised. `BadInput` when a method wrote
+    nothing that could be timed.
     """
     check_can_be_timed(max_new_tokens)
     hierarchies = _hierarchies(plan)
@@ -63,32 +63,46 @@ def compare(
         raise BadInput("There is no prompt to compare on; give at least one.")
     report(Progress("compare", 0, repeats * len(encoded), None, "warming up"))
     modules, left_out = load_modules(models, chosen)
-    chosen = [name for name in chosen if can_run(name, models, modules)]
-    tallies = {name: _Tally() for name in chosen}
-    timed = [hierarchies[name] for name in chosen if name in hierarchies]
+    tallies = {name: _Tally() for name in chosen if can_run(name, models, modules)}
+    timed = [hierarchies[name] for name in tallies if name in hierarchies]
     longest = max(len(ids) for _, ids in encoded) + max_new_tokens + max(len(hierarchy.levels) for hierarchy in timed)
     record_passes(models, timed, longest, should_stop)
-    for name in chosen:
-        _run(name, models, modules, plan.sampling, hierarchies, encoded[0][1], min(8, max_new_tokens), should_stop)
+
+    def attempt(name: str, sampling: Sampling, prompt_ids: list[int], limit: int) -> _Outcome | None:
+        """`None` for a mode of transformers that failed: it takes no further part."""
+        nonlocal left_out
+        try:
+            return _run(name, models, modules, sampling, hierarchies, prompt_ids, limit, should_stop)
+        except LevelFault as error:
+            if name not in BASELINES:
+                raise
+            del tallies[name]
+            left_out += (f"{name} is left out. {error}",)
+            return None
+
+    for name in list(tallies):
+        attempt(name, plan.sampling, encoded[0][1], min(8, max_new_tokens))
     complete = 0
     for repeat in range(repeats):
-        spent = {name: [0, 0.0] for name in chosen}
+        spent = {name: [0, 0.0] for name in tallies}
         sampling = plan.sampling.of_repeat(repeat)
         for position, (prompt, prompt_ids) in enumerate(encoded):
-            for name in chosen:
+            for name in list(tallies):
                 report(_progress(repeat, repeats, position, len(encoded), name, prompt))
-                outcome = _run(name, models, modules, sampling, hierarchies, prompt_ids, max_new_tokens, should_stop)
+                outcome = attempt(name, sampling, prompt_ids, max_new_tokens)
                 if should_stop():
                     break
-                _add(tallies[name], prompt, outcome, spent[name])
+                if outcome:
+                    _add(tallies[name], prompt, outcome, spent[name])
             if should_stop():
                 break
         if should_stop():
             break
-        for name, (tokens, seconds) in spent.items():
+        for name, tally in tallies.items():
+            tokens, seconds = spent[name]
             if not tokens or not seconds:
                 raise BadInput(f"Every text of {name} ended with its first token, so that nothing was timed; take other prompts.")
-            tallies[name].rates.append(tokens / seconds)
+            tally.rates.append(tokens / seconds)
         complete += 1
     if not complete:
         raise Cancelled("Stopped before every method had run once; there is nothing to compare yet.")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 
-import torch
 from huggingface_hub import errors as hub
 from safetensors import SafetensorError
 
 from hsd.errors import BadInput, HsdError, IncompatibleModel, ModelUnavailable, NotEnoughMemory
+from hsd.generate.faults import ran_out_of_memory
 from hsd.pick.source import hub_problem
 
 
@@ -26,7 +26,7 @@ def explain(name: str, error: Exception) -> HsdError:
         return BadInput(f"“{name[:80]}” is not a hub id; write owner/name, or give a folder.")
     if "trust_remote_code" in text or "custom code" in text:
         return IncompatibleModel(f"{name} needs its own Python code, which is never run here; choose a model that transformers knows.")
-    if _any(chain, torch.OutOfMemoryError, MemoryError) or "out of memory" in text.lower() or "can't allocate memory" in text.lower():
+    if any(map(ran_out_of_memory, chain)):
         return NotEnoughMemory(f"There is not enough memory to load {name}; choose a smaller model, a smaller dtype or another device.")
     if _any(chain, SafetensorError):
         return ModelUnavailable(

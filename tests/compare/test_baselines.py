@@ -118,6 +118,33 @@ def test_without_memory_for_a_second_copy_the_rest_is_compared_and_told_why(leas
     assert list(found.to_json()["left_out"]) == [why]
 
 
+@pytest.mark.parametrize(
+    ("calls", "error", "said"),
+    [
+        (1, torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), "ran out of memory; choose"),
+        (2, RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to"), "ran out of memory; choose"),
+        (3, RuntimeError("the kernel broke\nlong detail"), "failed in its forward pass (RuntimeError: the kernel broke)"),
+    ],
+)
+def test_a_mode_that_fails_is_left_out_and_the_rest_compared(leased, modules, plan_of, prompts, monkeypatch, calls, error, said):
+    """In the warm-up, in the first repeat or in the second."""
+    module, asked = modules[leased.target], []
+    generate = module.generate
+
+    def failing(*given, **settings):
+        if "prompt_lookup_num_tokens" in settings and (asked.append(1) or len(asked) >= calls):
+            raise error
+        return generate(*given, **settings)
+
+    monkeypatch.setattr(module, "generate", failing)
+    lent, plan = replace(leased, modules=modules), plan_of("early-exit:1@2", target=leased.target)
+    found = compare(lent, plan, prompts.spread(1), repeats=2, max_new_tokens=2, methods=BASELINES[:2])
+    assert [method.name for method in found.methods] == ["target", "transformers"] and len(asked) == calls
+    assert {method.tokens_per_s.samples for method in found.methods} == {2}
+    (why,) = found.left_out
+    assert why.startswith(f"transformers-prompt-lookup is left out. transformers-prompt-lookup {said}")
+
+
 def test_a_module_that_still_computes_is_lent_instead_of_loaded_again(leased, folders, monkeypatch):
     monkeypatch.setattr("hsd.compare.baselines.load", lambda *given, **options: pytest.fail("loaded again"))
     with Registry().lease(str(folders / "target"), [str(folders / "draft")], dtype="float16") as models:

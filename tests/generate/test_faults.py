@@ -79,6 +79,7 @@ FAULTS = {
     "not implemented": (raising(NotImplementedError("bfloat16")), "NotImplementedError: bfloat16"),
     "memory": (raising(torch.OutOfMemoryError("CUDA out of memory")), "ran out of memory"),
     "host memory": (raising(MemoryError()), "ran out of memory"),
+    "torch's host memory": (raising(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to")), "ran out of memory"),
     "nan": (spoiled(float("nan")), "not finite"),
     "inf": (spoiled(float("inf")), "not finite"),
     "nothing": (lambda logits: torch.full_like(logits, float("-inf")), "not finite"),
