@@ -110,6 +110,12 @@ class Steps:
                     found = idle
         return found
 
+    def give_up_idle(self) -> bool:
+        """The memory is needed: let the slots go that no generation holds, with their graphs; whether there were any."""
+        found = bool(self._idle)
+        self._idle.clear()
+        return found
+
     def __call__(self, token_ids: torch.Tensor, cache: SlotCache, num_logits: int) -> torch.Tensor:
         """As `LeanNetwork.forward` for at most `WIDEST_RECORDED` tokens that fit into the cache."""
         slot, width = cache.slot, token_ids.shape[0]

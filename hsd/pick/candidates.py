@@ -16,7 +16,7 @@ from hsd.pick.catalogue import CATALOGUE
 from hsd.pick.device import choose_device, choose_dtype
 from hsd.pick.facts import Facts, facts_of, facts_of_entry
 from hsd.pick.load import load_tokenizer
-from hsd.pick.memory import Footprint, derived_bytes, usable_bytes
+from hsd.pick.memory import derived_bytes, usable_bytes
 from hsd.pick.placement import may_spread
 from hsd.pick.registry import REGISTRY
 from hsd.pick.source import availability
@@ -25,12 +25,10 @@ from hsd.units import byte_size
 Kind = Literal["free", "derived", "model"]
 Status = Literal["ready", "download", "unusable"]
 
-PLANNED_CONTEXT = 2048  # tokens that a memory estimate counts a cache for
-
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One line of the picker. `memory_bytes` is weights plus a cache of `PLANNED_CONTEXT` tokens, 0 where unknown."""
+    """One line of the picker. `memory_bytes` is weights plus a cache of 2048 tokens, 0 where unknown."""
 
     name: str
     kind: Kind  # free: no network at all; derived: made from the target; model: weights of its own
@@ -83,8 +81,8 @@ def memory_fit(target: str, drafts: Sequence[str], *, device: str = "auto", dtyp
     by_model: dict[str, int] = {}
     for name in drafts:
         own = base if is_derived(name) else facts_of(name)
-        by_model[name] = derived_bytes(name, base.footprint(kind)) if is_derived(name) else _total(own.footprint(kind))
-    by_model[target] = _total(base.footprint(kind))
+        by_model[name] = derived_bytes(name, base.footprint(kind)) if is_derived(name) else own.footprint(kind).total_bytes
+    by_model[target] = base.footprint(kind).total_bytes
     resident = REGISTRY.loaded()
     needed = sum(size for name, size in by_model.items() if name not in resident and f"{name} of {target}" not in resident)
     usable = usable_bytes(where)
@@ -138,11 +136,11 @@ def _draft_model(name: str, base: Facts, dtype: torch.dtype, device: torch.devic
             raise IncompatibleModel(reason)
     except HsdError as error:
         entry = catalogue.BY_NAME.get(name)
-        size = _total(entry.footprint(dtype)) if entry else 0
+        size = entry.footprint(dtype).total_bytes if entry else 0
         parameters = entry.parameters if entry else None
         return Candidate(name, "model", "unusable", str(error), parameters, size, _describe(name, parameters))
     loaded = base.name in REGISTRY.loaded()
-    return _model(own, dtype, device, beside=0 if loaded else _total(base.footprint(dtype)))
+    return _model(own, dtype, device, beside=0 if loaded else base.footprint(dtype).total_bytes)
 
 
 def _vocabulary_problem(base: Facts, own: Facts) -> str:
@@ -159,7 +157,7 @@ def _vocabulary_problem(base: Facts, own: Facts) -> str:
 
 
 def _model(own: Facts, dtype: torch.dtype, device: torch.device, *, beside: int) -> Candidate:
-    size = _total(own.footprint(dtype))
+    size = own.footprint(dtype).total_bytes
     state = availability(own.name)
     status: Status = "ready" if state.ready else "download"
     reason = state.problem
@@ -173,10 +171,6 @@ def _model(own: Facts, dtype: torch.dtype, device: torch.device, *, beside: int)
         reason = "93 MB from PyPI, converted once" if own.name == embedded.NAME else f"about {byte_size(own.parameters * 2)} to download"
         reason += "; gated: accept its licence on the hub first" if own.gated else ""
     return Candidate(own.name, "model", status, reason, own.parameters, size, _describe(own.name, own.parameters))
-
-
-def _total(size: Footprint) -> int:
-    return size.total_bytes(PLANNED_CONTEXT)
 
 
 def _describe(name: str, parameters: int | None) -> str:

@@ -10,7 +10,7 @@ from hsd.models.causal import refuse_unless_croppable
 from hsd.pick import catalogue
 from hsd.pick.catalogue import Entry, Vocabulary
 from hsd.pick.load import load_config, load_tokenizer
-from hsd.pick.memory import Footprint, footprint, skeleton
+from hsd.pick.memory import PLANNED_CONTEXT, Footprint, footprint, skeleton
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +22,11 @@ class Facts:
     vocabulary: Vocabulary | None  # None: not one of the curated ones
     gated: bool = False
     early_exits: tuple[int, ...] = ()
+    context_tokens: int = PLANNED_CONTEXT  # that a cache is counted for
 
     def footprint(self, dtype: torch.dtype) -> Footprint:
         size = dtype.itemsize
-        return Footprint(self.parameters, self.parameters * size, self.cache_numbers_per_token * size)
+        return Footprint(self.parameters, self.parameters * size, self.cache_numbers_per_token * size, self.context_tokens)
 
 
 def facts_of(name: str) -> Facts:
@@ -46,4 +47,5 @@ def _facts_of_config(name: str) -> Facts:
     refuse_unless_croppable(name, module)
     size = footprint(module, torch.int8)  # one byte a number: bytes are counts
     vocabulary = catalogue.vocabulary_of_size(len(load_tokenizer(name)))
-    return Facts(name, size.parameters, config.get_text_config().num_hidden_layers, size.cache_bytes_per_token, vocabulary)
+    layers = config.get_text_config().num_hidden_layers
+    return Facts(name, size.parameters, layers, size.cache_bytes_per_token, vocabulary, context_tokens=size.context_tokens)

@@ -10,10 +10,12 @@ import psutil
 import torch
 from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
+from hsd.models.causal import context_limit
 from hsd.models.linear import HEAD_BITS
 from hsd.models.retrieval import RETRIEVERS
 from hsd.settings import INT4_GROUP_SIZE
 
+PLANNED_CONTEXT = 2048  # tokens that a memory estimate counts a cache for
 _HEADROOM = 0.9  # share of the free memory that may be planned for; the rest is activations and fragmentation
 _NO_LIMIT = 1 << 62
 # While transformers builds a module it sets torch's default dtype, which is the whole process's: of two threads that build at
@@ -30,9 +32,15 @@ class Footprint:
     parameters: int
     weight_bytes: int
     cache_bytes_per_token: int
+    context_tokens: int = PLANNED_CONTEXT  # that a cache is counted for; fewer where the model takes no more
 
-    def total_bytes(self, context_tokens: int) -> int:
-        return self.weight_bytes + self.cache_bytes_per_token * context_tokens
+    @property
+    def cache_bytes(self) -> int:
+        return self.cache_bytes_per_token * self.context_tokens
+
+    @property
+    def total_bytes(self) -> int:
+        return self.weight_bytes + self.cache_bytes
 
 
 def skeleton(config: PretrainedConfig) -> PreTrainedModel:
@@ -44,7 +52,8 @@ def skeleton(config: PretrainedConfig) -> PreTrainedModel:
 def footprint(module: PreTrainedModel, dtype: torch.dtype) -> Footprint:
     """Exact parameter count, tied weights once, and KV cache per token; a skeleton will do."""
     parameters = sum(parameter.numel() for parameter in module.parameters())
-    return Footprint(parameters, parameters * dtype.itemsize, cache_bytes_per_token(module.config, dtype))
+    context_tokens = min(PLANNED_CONTEXT, context_limit(module.config.get_text_config()))
+    return Footprint(parameters, parameters * dtype.itemsize, cache_bytes_per_token(module.config, dtype), context_tokens)
 
 
 def cache_bytes_per_token(config: PretrainedConfig, dtype: torch.dtype) -> int:

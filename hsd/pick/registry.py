@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 
 from hsd import ranks
 from hsd.errors import Cancelled, HsdError, IncompatibleModel, NotEnoughMemory
-from hsd.models.build import build_network, derive, is_derived
+from hsd.models.build import PROPOSERS, build_network, derive, is_derived
 from hsd.models.network import Network, Proposer
 from hsd.models.pieces import refuse_derived
 from hsd.models.retrieval import RETRIEVERS, Retrieval
@@ -41,6 +41,7 @@ class _Entry:
     network: Network | Proposer
     loaded: Loaded | None
     size: Footprint | None = None
+    cache_bytes: int = 0  # of one text
     users: int = 0
     last_used: float = field(default_factory=time.monotonic)
 
@@ -197,7 +198,7 @@ class Registry:
         except NotEnoughMemory as error:
             too_little = str(error)
         _give_back()  # outside of the handler, whose traceback holds what was loaded
-        if not may_spread(facts_of(name).footprint(dtype).weight_bytes, device):
+        if not may_spread(facts_of(name).footprint(dtype).total_bytes, device):
             raise NotEnoughMemory(too_little)
         return self._load(name, device, dtype, report, should_stop, "spread")
 
@@ -210,13 +211,13 @@ class Registry:
         should_stop: ShouldStop,
         placement: Placement = "whole",
     ) -> _Entry:
+        share = ranks.count() if placement == "sharded" else 1
         if placement != "spread":
-            share = ranks.count() if placement == "sharded" else 1
-            self._make_room(name, facts_of(name).footprint(dtype).weight_bytes // share, device)
+            self._make_room(name, facts_of(name).footprint(dtype).total_bytes // share, device)
         loaded = load(name, device=device, dtype=dtype, placement=placement, report=report, should_stop=should_stop)
         size = footprint(loaded.module, dtype)
         with _as_sentence(name):
-            return _Entry(build_network(name, loaded.module), loaded, size)
+            return _Entry(build_network(name, loaded.module), loaded, size, size.cache_bytes // share)
 
     def _look_up(self, name: str, base: _Entry, alone: ModelSet, report: Report, should_stop: ShouldStop) -> _Entry:
         """A draft that looks in text which the target, `alone`, wrote or writes now."""
@@ -228,30 +229,37 @@ class Registry:
     def _derive(self, name: str, base: _Entry, report: Report) -> _Entry:
         assert base.loaded is not None and base.size is not None and isinstance(base.network, Network)
         report(Progress("prepare draft", 0, 1, message=name))
-        self._make_room(name, derived_bytes(name, base.size), base.network.device)
+        cache_bytes = 0 if name in PROPOSERS else base.size.cache_bytes
+        self._make_room(name, derived_bytes(name, base.size) + cache_bytes, base.network.device)
         with _as_sentence(name):
-            entry = _Entry(derive(name, base.network, base.loaded.module), None)
+            entry = _Entry(derive(name, base.network, base.loaded.module), None, cache_bytes=cache_bytes)
         report(Progress("prepare draft", 1, 1, message=name))
         return entry
 
     def _make_room(self, name: str, needed: int, device: torch.device) -> None:
-        """Drop unused models, least recently used first, until `needed` bytes fit."""
-        while needed > usable_bytes(device):
-            with self._state:
-                unused = [
-                    (entry.last_used, key) for key, entry in self._entries.items() if key[2] == str(device) and not self._used(key, entry)
-                ]
-                if not unused:
-                    break
-                _, oldest = min(unused)
-                self._drop(oldest)
-            _give_back()
-        else:
+        """Free memory until `needed` bytes fit beside the keys and values of a text of each model in use."""
+        if not needed:
             return
-        raise NotEnoughMemory(
-            f"{name} needs {byte_size(needed)} of memory and {byte_size(usable_bytes(device))} are usable on {device}; "
-            "choose a smaller model or dtype, or another device."
-        )
+        with self._state:
+            needed += sum(entry.cache_bytes for key, entry in self._entries.items() if key[2] == str(device) and entry.users)
+        while needed > usable_bytes(device):
+            if not self._free_some(device):
+                raise NotEnoughMemory(
+                    f"{name} needs {byte_size(needed)} of memory, the texts of all models in use included, and "
+                    f"{byte_size(usable_bytes(device))} are usable on {device}; choose a smaller model or dtype, or another device."
+                )
+            _give_back()
+
+    def _free_some(self, device: torch.device) -> bool:
+        """Drop the unused model that was used least recently, or else what those in use hold idle; whether there was any of it."""
+        with self._state:
+            here = {key: entry for key, entry in self._entries.items() if key[2] == str(device)}
+            unused = [(entry.last_used, key) for key, entry in here.items() if not self._used(key, entry)]
+            if unused:
+                self._drop(min(unused)[1])
+                return True
+            recorded = [getattr(entry.network, "steps", None) for entry in here.values()]
+            return any([steps.give_up_idle() for steps in recorded if steps is not None])  # all of them, not up to the first
 
     def _used(self, key: _Key, entry: _Entry) -> bool:
         """In use itself, or the target of a derived draft that is; the state lock is held."""

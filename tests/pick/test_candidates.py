@@ -8,7 +8,7 @@ import pytest
 from transformers import MambaConfig
 
 from hsd.errors import DeviceUnsupported, IncompatibleModel, ModelUnavailable
-from hsd.pick import candidates, command, source
+from hsd.pick import candidates, command, memory, source
 from hsd.pick.candidates import list_candidates, list_targets, memory_fit
 from hsd.pick.catalogue import CATALOGUE
 from hsd.pick.load import load_tokenizer
@@ -103,7 +103,7 @@ def test_targets_start_with_the_default_and_say_where_its_weights_come_from():
 
 def test_memory_of_a_selection_is_summed_before_loading(monkeypatch):
     fit = memory_fit("smollm2-135m", ["prompt-lookup", "quantized:int8"], dtype="bfloat16")
-    cache = 2 * 30 * 3 * 64 * 2 * candidates.PLANNED_CONTEXT
+    cache = 2 * 30 * 3 * 64 * 2 * memory.PLANNED_CONTEXT
     assert fit.by_model == {"prompt-lookup": 0, "quantized:int8": 134_515_008, "smollm2-135m": 2 * 134_515_008 + cache}
     assert fit.fits and "fits" in fit.sentence
     monkeypatch.setattr(candidates, "usable_bytes", lambda device: 1000)

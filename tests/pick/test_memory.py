@@ -19,6 +19,8 @@ def test_the_footprint_is_what_the_loaded_model_takes(make_model):
     assert size.weight_bytes == sum(p.nbytes for p in module.parameters())
     cache = module(torch.arange(10)[None], use_cache=True).past_key_values
     assert size.cache_bytes_per_token * 10 == sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
+    assert size.total_bytes == size.weight_bytes + size.cache_bytes and size.cache_bytes == size.cache_bytes_per_token * 128
+    assert CATALOGUE[0].footprint(torch.bfloat16).context_tokens == 2048 < CATALOGUE[0].max_context
 
 
 def test_tied_weights_count_once_and_older_configurations_are_read():

@@ -8,8 +8,10 @@ import pytest
 import torch
 
 from hsd.errors import BadInput, Cancelled, HsdError, ModelUnavailable
+from hsd.models.graphs import Steps
 from hsd.models.network import Network
 from hsd.pick import registry as registry_module
+from hsd.pick.facts import facts_of
 from hsd.pick.registry import Registry
 
 FLOAT32 = {"device": "cpu", "dtype": "float32"}
@@ -196,6 +198,47 @@ def test_a_model_in_use_is_never_dropped_and_the_newcomer_is_told(make_model, ro
         assert list(registry.loaded()) == [a]
     with registry.lease(b, **FLOAT32):
         assert list(registry.loaded()) == [b]
+
+
+def test_texts_of_all_models_in_use_need_room_too(make_model, monkeypatch):
+    """A draft that fits but leaves no room for its keys and values, or for the target's, would drop out of the first generation."""
+    target, draft = make_model("target"), make_model("draft", layers=1)
+    own, drafts = (facts_of(name).footprint(torch.float32) for name in (target, draft))
+    both = own.total_bytes + drafts.total_bytes
+    for asked, room in (([draft], both), (["early-exit:1", "prompt-lookup"], own.total_bytes + own.cache_bytes)):
+        for short in (1, 0):
+            registry = Registry()
+            usable = lambda device, registry=registry, room=room - short: room - weights_of(registry)  # noqa: E731
+            monkeypatch.setattr(registry_module, "usable_bytes", usable)
+            with registry.lease(target, asked, **FLOAT32) as models:
+                assert list(models.networks) == [*asked[short:], target], "what needs nothing is never left out"
+                assert all("texts of all models in use included" in notice for notice in models.notices.values())
+
+
+def weights_of(registry):
+    """Exactly, without the tables that a network keeps beside them."""
+    return sum(entry.size.weight_bytes for entry in registry._entries.values() if entry.size)
+
+
+def test_what_models_in_use_hold_idle_goes_before_another_is_refused(make_model, monkeypatch):
+    """On a GPU the keys and values of earlier texts are kept with the graphs recorded over them."""
+    target, draft = make_model("target"), make_model("draft", layers=1)
+    registry = Registry()
+    with registry.lease(target, ["early-exit:1"], **FLOAT32) as models:
+        recorded = [models.networks[target], models.networks["early-exit:1"]]
+        for network in recorded:
+            network.steps = Steps(network, record=False)
+        running = recorded[0].new_cache(8)  # stays with its generation
+        for network in recorded:
+            network.new_cache(8)  # gone at once: its slot is idle
+        idle = lambda: sum(len(network.steps._idle) for network in recorded)  # noqa: E731
+        assert idle() == 2 and running.slot
+        monkeypatch.setattr(registry_module, "usable_bytes", lambda device: 10**9 * (idle() == 0))
+        with registry.lease(target, [draft], **FLOAT32) as more:
+            assert list(more.networks) == [draft, target] and not more.notices
+        monkeypatch.setattr(registry_module, "usable_bytes", lambda device: 0)
+        with registry.lease(target, [draft, make_model("other")], **FLOAT32) as more:
+            assert list(more.networks) == [draft, target], "with nothing idle left it is refused"
 
 
 def test_the_target_of_a_derived_draft_in_use_stays(make_model):
