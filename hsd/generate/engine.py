@@ -15,10 +15,11 @@ from typing import Any
 
 import torch
 
+from hsd.errors import BadInput
 from hsd.generate.events import EndEvent, EndReason, Event, NoticeEvent, Outcome, RoundEvent, TokenEvent
 from hsd.generate.faults import explain
 from hsd.generate.levels import LevelState, NetworkLevel, ProposerLevel, Text, check_request, make_levels
-from hsd.generate.rule import Rule, stack_rows, verify_greedily, verify_tokens
+from hsd.generate.rule import RULES, Rule, RuleFailed, accountable, stack_rows, verify_greedily, verify_tokens
 from hsd.generate.sampling import Transforms, chances_of, check_finite, choose, probabilities_and_maxima
 from hsd.generate.text import TextStream, TokenTexts
 from hsd.models.upload import upload
@@ -47,10 +48,13 @@ def generate(
 
     The tokens are distributed exactly as the target's alone under `sampling`, and equal to its greedy text at
     temperature 0. A fault of a draft removes that draft (a `NoticeEvent`), a fault of the target ends the run with what
-    was committed. With `probabilities` every token tells its own at the target. Raises `BadInput` at once, before any
-    event, when the run cannot start.
+    was committed. With `probabilities` every token tells its own at the target. `rule` verifies sampled blocks; a greedy one is
+    compared with the verifier's own choices, whichever of `RULES` is given. What a rule of your own raises is raised here. Raises
+    `BadInput` at once, before any event, when the run cannot start.
     """
     check_request(models.networks, hierarchy, prompt_ids, max_new_tokens, stop)
+    if sampling.greedy and rule not in RULES.values():
+        raise BadInput("A rule of your own is for sampled text, and at temperature 0 nothing is sampled; give a temperature, or no rule.")
     return _Run(models, hierarchy, prompt_ids, sampling, max_new_tokens, tuple(stop), rule, probabilities, should_stop).events()
 
 
@@ -81,7 +85,7 @@ class _Run:
         should_stop: ShouldStop,
     ) -> None:
         networks = models.networks
-        self.stop, self.rule, self.should_stop = stop, rule, should_stop
+        self.stop, self.rule, self.should_stop = stop, accountable(rule), should_stop
         self.eos_token_ids = models.eos_token_ids
         self.transforms = Transforms(sampling)
         self.text = Text(list(prompt_ids))
@@ -126,6 +130,8 @@ class _Run:
                 yield from self._take_pending()
         except _Stopped:
             self.end = "stopped"
+        except RuleFailed as failed:
+            raise failed.__cause__ from None
         except Exception as error:
             self.end, message = "target_fault", explain(self.target.name, error)
         ended = time.perf_counter()

@@ -131,3 +131,22 @@ def _row(rows: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
 
 
 RULES: dict[str, Rule] = {"token": verify_tokens, "block": verify_block}
+
+
+class RuleFailed(BaseException):
+    """What a rule of the caller's own raised, its cause; no `Exception`, which would be taken for a level's fault."""
+
+
+def accountable(rule: Rule) -> Rule:
+    """The rule; one of the caller's own raises `RuleFailed` from whatever it raises."""
+    if rule in RULES.values():
+        return rule
+
+    def verify(*rows: torch.Tensor | torch.Generator) -> tuple[int, int]:
+        try:
+            accepted, next_id = rule(*rows)
+        except Exception as error:
+            raise RuleFailed from error
+        return accepted, next_id
+
+    return verify

@@ -15,6 +15,7 @@ from hsd.errors import BadInput, LevelFault
 from hsd.generate.collect import collect
 from hsd.generate.engine import generate
 from hsd.generate.events import NoticeEvent, RoundEvent
+from hsd.generate.rule import RULES, verify_tokens
 from hsd.models.build import build_network
 from hsd.records import Hierarchy, Sampling
 
@@ -325,6 +326,38 @@ def test_a_run_that_cannot_start_says_why_before_any_event(small, settings, said
     request = {"hierarchy": DEEP, "prompt_ids": PROMPT} | settings
     with pytest.raises(BadInput, match=said):
         generate(small, request.pop("hierarchy"), request.pop("prompt_ids"), **request)
+
+
+@pytest.mark.parametrize("error", [ValueError("my own"), torch.OutOfMemoryError("CUDA out of memory"), LevelFault("mine too")])
+@pytest.mark.parametrize("drafts", ["", "far@2,near@3"])
+def test_what_a_rule_of_ones_own_raises_is_raised_as_it_is(small, drafts, error):
+    """It is nobody's fault but the rule's: no draft drops out, and the target is not blamed."""
+    asked = []
+
+    def failing(block_ids, draft_probs, target_probs, generator):
+        asked.append(1)
+        if len(asked) > 3:
+            raise error
+        return verify_tokens(block_ids, draft_probs, target_probs, generator)
+
+    events = generate(small, Hierarchy.parse(drafts, "target"), PROMPT, sampling=Sampling(temperature=1.0), rule=failing)
+    with pytest.raises(type(error)) as raised:
+        for event in events:
+            assert not isinstance(event, NoticeEvent)
+    assert raised.value is error
+
+
+def test_a_rule_that_gives_no_pair_is_told_so(small):
+    events = generate(small, Hierarchy.parse("near@3", "target"), PROMPT, sampling=Sampling(temperature=1.0), rule=lambda *rows: None)
+    with pytest.raises(TypeError, match="unpack"):
+        list(events)
+
+
+def test_a_rule_of_ones_own_is_refused_where_nothing_would_ask_it(small):
+    with pytest.raises(BadInput, match="A rule of your own is for sampled text"):
+        generate(small, DEEP, PROMPT, rule=lambda *rows: verify_tokens(*rows))
+    for rule in RULES.values():
+        assert list(decode(small, DEEP, PROMPT, max_new_tokens=4, rule=rule).token_ids) == greedy_alone(small.modules["target"], PROMPT, 4)
 
 
 def test_no_threshold_below_one_and_no_model_twice():
