@@ -49,8 +49,8 @@ class Proposer(Protocol):
         """A copy without the memory of any text, for one generation."""
 
     def propose(self, token_ids: Sequence[int], count: int) -> list[int]:
-        """At most `count` likely next tokens after `token_ids`, possibly none. Must not alter `token_ids`, which go on from those
-        of the last call, less what was rolled back."""
+        """At most `count` likely next tokens after `token_ids`, possibly none. `token_ids` go on from those of the last call, less what was
+        rolled back. They are the run's own list, as a copy would take as long as a proposal: to alter it would alter the text."""
 
     def rollback(self, length: int) -> None:
         """Forget everything after the first `length` tokens."""
