@@ -18,7 +18,7 @@ import torch
 from hsd.errors import BadInput
 from hsd.generate.events import EndEvent, EndReason, Event, NoticeEvent, Outcome, RoundEvent, TokenEvent
 from hsd.generate.faults import explain
-from hsd.generate.levels import LevelState, NetworkLevel, ProposerLevel, Text, check_request, make_levels
+from hsd.generate.levels import LevelState, NetworkLevel, ProposerLevel, Text, as_token_ids, check_request, make_levels
 from hsd.generate.rule import RULES, Rule, RuleFailed, accountable, stack_rows, verify_greedily, verify_tokens
 from hsd.generate.sampling import Transforms, chances_of, check_finite, choose, probabilities_and_maxima
 from hsd.generate.text import TextStream, TokenTexts
@@ -52,10 +52,11 @@ def generate(
     compared with the verifier's own choices, whichever of `RULES` is given. What a rule of your own raises is raised here. Raises
     `BadInput` at once, before any event, when the run cannot start.
     """
-    check_request(models.networks, hierarchy, prompt_ids, max_new_tokens, stop)
+    token_ids = as_token_ids(prompt_ids)
+    check_request(models.networks, hierarchy, token_ids, max_new_tokens, stop)
     if sampling.greedy and rule not in RULES.values():
         raise BadInput("A rule of your own is for sampled text, and at temperature 0 nothing is sampled; give a temperature, or no rule.")
-    return _Run(models, hierarchy, prompt_ids, sampling, max_new_tokens, tuple(stop), rule, probabilities, should_stop).events()
+    return _Run(models, hierarchy, token_ids, sampling, int(max_new_tokens), tuple(stop), rule, probabilities, should_stop).events()
 
 
 def generate_each(models: ModelSet, hierarchy: Hierarchy, prompts: Iterable[Sequence[int]], **settings: Any) -> Iterator[tuple[int, Event]]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
+from numbers import Integral
 
 import torch
 
@@ -150,6 +152,14 @@ def cannot_verify(name: str) -> BadInput:
     return BadInput(f"{name} cannot verify other drafts; put it first, at the bottom of the hierarchy.")
 
 
+def as_token_ids(prompt_ids: Iterable[int]) -> list[int]:
+    """Plain numbers, where they came from numpy or torch too. Raises `BadInput` for what is no flat sequence of whole numbers."""
+    try:
+        return [operator.index(token_id) for token_id in prompt_ids]
+    except TypeError as error:
+        raise BadInput("The prompt must be a flat sequence of token ids, whole numbers; encode text with the model's tokenizer.") from error
+
+
 def check_request(
     networks: Mapping[str, Network | Proposer],
     hierarchy: Hierarchy,
@@ -167,8 +177,10 @@ def check_request(
     target = networks[hierarchy.target]
     if not isinstance(target, Network):
         raise BadInput(f"{hierarchy.target} is a draft without weights and cannot be the target.")
-    if max_new_tokens < 1:
-        raise BadInput(f"max_new_tokens is {max_new_tokens}; give at least 1.")
+    if not isinstance(max_new_tokens, Integral) or max_new_tokens < 1:
+        raise BadInput(f"max_new_tokens is {max_new_tokens!r}; give a whole number of at least 1.")
+    if isinstance(stop, str) or not all(isinstance(text, str) for text in stop):
+        raise BadInput(f"stop is {stop!r}; give a list of texts.")
     if "" in stop:
         raise BadInput("An empty stop string would end every text at once; leave it out.")
     if not prompt_ids:
@@ -177,6 +189,6 @@ def check_request(
         raise BadInput(
             f"The prompt has {len(prompt_ids)} tokens, the context of {hierarchy.target} is {target.max_context}; shorten the prompt."
         )
-    unknown = max(prompt_ids)
-    if unknown >= target.vocab_size:
+    unknown = next((token_id for token_id in (min(prompt_ids), max(prompt_ids)) if not 0 <= token_id < target.vocab_size), None)
+    if unknown is not None:
         raise BadInput(f"Token {unknown} is not in the vocabulary of {hierarchy.target} ({target.vocab_size} tokens).")

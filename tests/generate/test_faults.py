@@ -6,6 +6,7 @@ import gc
 import itertools
 import weakref
 
+import numpy as np
 import pytest
 import torch
 from decoding_checks import decode, greedy_alone
@@ -321,6 +322,18 @@ def test_a_draft_that_does_not_know_a_token_says_so(small, text):
     ({"hierarchy": Hierarchy.parse("near@3,prompt-lookup@3", "target")}, "prompt-lookup cannot verify"),
     ({"hierarchy": Hierarchy.parse("near@3", "prompt-lookup")}, "prompt-lookup cannot verify|cannot be the target"),
     ({"stop": [""]}, "empty stop string"),
+    ({"stop": "ab"}, "stop is 'ab'; give a list of texts"),
+    ({"stop": [3]}, "give a list of texts"),
+    ({"prompt_ids": [3, -1, 4]}, "Token -1 is not in the vocabulary"),
+    ({"prompt_ids": [3.0]}, "flat sequence of token ids"),
+    ({"prompt_ids": torch.tensor([[3, 4]])}, "flat sequence of token ids"),
+    ({"prompt_ids": torch.tensor([3.0, 4.0])}, "flat sequence of token ids"),
+    ({"prompt_ids": np.zeros(0, int)}, "prompt is empty"),
+    ({"prompt_ids": "abc"}, "encode text with the model's tokenizer"),
+    ({"prompt_ids": 3}, "flat sequence of token ids"),
+    ({"max_new_tokens": 2.5}, r"max_new_tokens is 2\.5; give a whole number of at least 1"),
+    ({"max_new_tokens": 4.0}, "give a whole number"),
+    ({"max_new_tokens": "4"}, "give a whole number"),
 ])  # fmt: skip
 def test_a_run_that_cannot_start_says_why_before_any_event(small, settings, said):
     request = {"hierarchy": DEEP, "prompt_ids": PROMPT} | settings
@@ -358,6 +371,15 @@ def test_a_rule_of_ones_own_is_refused_where_nothing_would_ask_it(small):
         generate(small, DEEP, PROMPT, rule=lambda *rows: verify_tokens(*rows))
     for rule in RULES.values():
         assert list(decode(small, DEEP, PROMPT, max_new_tokens=4, rule=rule).token_ids) == greedy_alone(small.modules["target"], PROMPT, 4)
+
+
+@pytest.mark.parametrize("of", [np.array, torch.tensor, lambda ids: tuple(np.array(ids, np.int32)), iter])
+@pytest.mark.parametrize("count", [6, np.int64(6)])
+def test_token_ids_of_numpy_and_torch_are_numbers(small, text, of, count):
+    events = list(generate(small, DEEP, of(PROMPT), max_new_tokens=count))
+    assert list(events[-1].token_ids) == text[:6]
+    proposed = [event for event in events if isinstance(event, RoundEvent) and event.model == "prompt-lookup"]
+    assert proposed and {type(token_id) for event in proposed for token_id in event.token_ids} <= {int}
 
 
 def test_no_threshold_below_one_and_no_model_twice():
