@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 
 from hsd.compare.record import Divergence
 from hsd.models.network import Network
 from hsd.models.prefill import feed
+
+Texts = Mapping[str, Sequence[Sequence[int]]]  # by prompt, one a repeat
+
+
+def parted(wanted: Texts, got: Texts) -> Iterator[tuple[str, Sequence[int], Sequence[int]]]:
+    """Each prompt whose texts differ, with the two of the first repeat in which they do."""
+    for prompt_id, texts in wanted.items():
+        for pair in zip(texts, got[prompt_id], strict=False):  # where it was stopped, one may have written a text more
+            if pair[0] != pair[1]:
+                yield prompt_id, *pair
+                break
 
 
 def first_divergence(

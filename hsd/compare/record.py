@@ -47,7 +47,7 @@ class MethodResult:
     tokens_per_s: Estimate  # over repeats; tokens committed / wall seconds of decoding, prefill excluded
     predicted_tokens_per_s: float | None  # None where nothing was predicted
     tokens_per_target_pass: float | None  # None for transformers' own modes
-    identical: bool | None  # text equal to the target alone on every prompt; None when sampling
+    identical: bool | None  # text equal to the target alone on every prompt of every repeat; None when sampling
     outside_forward_share: float | None  # share of the wall outside of the rounds of the models
     predicted_by_model: dict[str, float | None] = field(default_factory=dict)  # tokens per second by latency model: paper, exact, trace
     times_target: Estimate | None = None  # None for the target itself, and in files that do not tell

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from transformers import PreTrainedModel
 
 from hsd.compare.baselines import BASELINES, assistants, can_run, load_modules, run_baseline
-from hsd.compare.divergence import first_divergence
+from hsd.compare.divergence import first_divergence, parted
 from hsd.compare.record import LATENCY_MODELS, Comparison, Divergence, MethodResult
 from hsd.compare.warm import record_passes
 from hsd.compare.whole import generate_whole
@@ -33,7 +33,7 @@ class _Tally:
     rounds: int = 0
     inside_s: float = 0.0
     decode_s: float = 0.0
-    texts: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    texts: dict[str, list[tuple[int, ...]]] = field(default_factory=dict)  # by prompt, one a repeat
 
 
 def compare(
@@ -163,7 +163,7 @@ def _run(
 
 
 def _add(tally: _Tally, prompt: Prompt, outcome: _Outcome, spent: list) -> None:
-    tally.texts.setdefault(prompt.id, outcome.token_ids)
+    tally.texts.setdefault(prompt.id, []).append(outcome.token_ids)
     tally.tokens += len(outcome.token_ids)
     tally.rounds += outcome.rounds
     tally.inside_s += outcome.inside_s
@@ -195,10 +195,9 @@ def _assemble(
     for name, tally in tallies.items():
         found: list[Divergence] = []
         if plan.sampling.greedy and name != "target":
-            for prompt_id, wanted in tallies["target"].texts.items():
+            for prompt_id, wanted, got in parted(tallies["target"].texts, tally.texts):
                 other = theirs if name in BASELINES else None
-                divergence = first_divergence(name, prompt_id, target, prompt_ids[prompt_id], wanted, tally.texts[prompt_id], other)
-                found += [divergence] if divergence else []
+                found += [first_divergence(name, prompt_id, target, prompt_ids[prompt_id], wanted, got, other)]
         divergences += found
         results.append(
             MethodResult(

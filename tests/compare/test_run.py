@@ -191,6 +191,22 @@ def test_an_altered_text_is_named_by_prompt_position_and_margin(models, plan, pr
     assert divergence.logit_margin == pytest.approx(float(logits[wanted[5]] - logits[(wanted[5] + 1) % 64]), abs=1e-3)
 
 
+@pytest.mark.parametrize("repeat", [0, 1, 2])
+def test_a_text_that_departs_in_any_repeat_is_not_identical(models, plan, prompts, monkeypatch, repeat):
+    runs = Runs()
+
+    def tokens(name, prompt_ids):
+        other = name == "hierarchy" and len(prompt_ids) == len("one two three") and len(runs.log) > 3 + 9 * repeat
+        return (1, 2, 9 if other else 3, 4)
+
+    runs.tokens = tokens
+    monkeypatch.setattr(run, "_run", runs)
+    found = compare(models, plan, prompts, repeats=3, methods=OWN)
+    assert found.identical is False and of(found)["best-single"].identical is True
+    (divergence,) = found.divergences
+    assert (divergence.method, divergence.prompt_id, divergence.position) == ("hierarchy", "p2", 2)
+
+
 def of_target(models, prompt_ids, count):
     from hsd.generate.collect import collect
     from hsd.records import Hierarchy
