@@ -48,10 +48,10 @@ class Sampling:
     def greedy(self) -> bool:
         return self.temperature == 0
 
-    def of_repeat(self, repeat: int) -> Sampling:
-        """The settings of the `repeat`-th of several runs: a seed of its own, so that a sampled text is drawn anew each time and the
-        spread holds its luck too. Greedy text is the same each time."""
-        step = repeat if self.seed < 2**62 else -repeat  # seeds have 63 bits
+    def of_run(self, number: int) -> Sampling:
+        """The settings of the `number`-th of several runs, over prompts and repeats: a seed of its own, so that each text has luck of its
+        own and the spread holds it. Greedy text is the same each time."""
+        step = number if self.seed < 2**62 else -number  # seeds have 63 bits
         return self if self.greedy else replace(self, seed=self.seed + step)
 
     def label(self) -> str:

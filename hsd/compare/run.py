@@ -49,8 +49,8 @@ def compare(
 ) -> Comparison:
     """Decode every prompt by every method, `repeats` times, interleaved so that a drift of the machine falls on all.
 
-    With sampling every repeat draws new texts, with the same seed for all methods. A mode of transformers that fails, or for which there
-    is no memory, is left out, and why is told. A warm-up of one short run a method is not counted; caches are never reused across runs.
+    With sampling each prompt of each repeat has the next seed, the same for all methods. A mode of transformers that fails, or for which
+    there is no memory, is left out, and why is told. A warm-up of one short run a method is not counted; caches are never reused.
     Tokens per second are committed tokens over wall seconds of decoding, the prompt's own pass excluded, for all methods alike. When
     stopped after a complete repeat, what is complete is returned; before that, `Cancelled` is raised. `BadInput` when a method wrote
     nothing that could be timed.
@@ -85,8 +85,8 @@ def compare(
     complete = 0
     for repeat in range(repeats):
         spent = {name: [0, 0.0] for name in tallies}
-        sampling = plan.sampling.of_repeat(repeat)
         for position, (prompt, prompt_ids) in enumerate(encoded):
+            sampling = plan.sampling.of_run(repeat * len(encoded) + position)
             for name in list(tallies):
                 report(_progress(repeat, repeats, position, len(encoded), name, prompt))
                 outcome = attempt(name, sampling, prompt_ids, max_new_tokens)

@@ -153,7 +153,7 @@ class _Runs:
             repeat, prompt = divmod(rest, len(self.encoded))
             self.report(Progress("sweep", self.done, self.total, None, f"repeat {repeat + 1} of {self.repeats}"))
             hierarchy = self.hierarchies[number]
-            settings = {"sampling": self.sampling.of_repeat(repeat), "max_new_tokens": self.max_new_tokens, "should_stop": self.should_stop}
+            settings = {"sampling": self.sampling.of_run(rest), "max_new_tokens": self.max_new_tokens, "should_stop": self.should_stop}
             found = generate_whole(self.models, hierarchy, self.encoded[prompt], **settings)
             _raise_if(found.end.reason == "stopped")
             self.spent.setdefault((str(hierarchy), prompt), []).append(found.end.decode_s)

@@ -59,8 +59,8 @@ def measure(
 ) -> Measurement:
     """Measure every loaded model on this device, quickly, thoroughly or with an `effort` of your own.
 
-    `on_partial` receives the measurement so far after each prompt. When stopped after the first prompt, what is
-    complete is returned; before that, `Cancelled` is raised. `BadInput` for a prompt that does not fit.
+    With sampling each prompt has the next seed. `on_partial` receives the measurement so far after each prompt. When stopped after the
+    first prompt, what is complete is returned; before that, `Cancelled` is raised. `BadInput` for a prompt that does not fit.
     """
     effort = effort or (THOROUGH if thorough else QUICK)
     chosen = prompts.spread(effort.prompts)
@@ -77,13 +77,12 @@ def measure(
     for position, (prompt, prompt_ids) in enumerate(encoded):
         left = (time.perf_counter() - started) / position * (len(encoded) - position) if position else None
         report(Progress("acceptance", position, len(encoded), left, f"prompt {position + 1} of {len(encoded)} ({prompt.category})"))
-        response_ids = _target_text(models, prompt_ids, sampling, effort.max_new_tokens, should_stop)
+        own = sampling.of_run(position)
+        response_ids = _target_text(models, prompt_ids, own, effort.max_new_tokens, should_stop)
         if should_stop():
             break
         try:
-            traces.append(
-                trace_text(networks, prompt.id, prompt.category, prompt_ids, response_ids, transforms, sampling.seed, should_stop)
-            )
+            traces.append(trace_text(networks, prompt.id, prompt.category, prompt_ids, response_ids, transforms, own.seed, should_stop))
         except Cancelled:
             break
         measurement = _assemble(models, order, passes, traces, sampling, chosen)

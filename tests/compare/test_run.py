@@ -87,7 +87,7 @@ def test_methods_take_turns_on_every_prompt(models, plan, prompts, monkeypatch):
     assert timed == once * 2
 
 
-def test_every_repeat_samples_anew_and_alike_for_all_methods(models, plan, prompts, monkeypatch):
+def test_every_prompt_of_every_repeat_samples_anew_and_alike_for_all_methods(models, plan, prompts, monkeypatch):
     seeds = []
     real = run.generate_whole
     monkeypatch.setattr(
@@ -95,9 +95,9 @@ def test_every_repeat_samples_anew_and_alike_for_all_methods(models, plan, promp
     )
     sampled = replace(plan, sampling=Sampling(temperature=0.7, seed=40))
     compare(models, sampled, prompts, repeats=3, max_new_tokens=4, methods=OWN)
-    assert seeds == [40] * 3 + [seed for seed in (40, 41, 42) for _ in range(3 * 3)]
-    assert Sampling().of_repeat(2) == Sampling()
-    assert Sampling(temperature=1, seed=2**63 - 1).of_repeat(2).seed == 2**63 - 3
+    assert seeds == [40] * 3 + [seed for seed in range(40, 49) for _ in OWN]
+    assert Sampling().of_run(2) == Sampling()
+    assert Sampling(temperature=1, seed=2**63 - 1).of_run(2).seed == 2**63 - 3
 
 
 def test_a_slow_warm_up_is_not_counted(models, plan, prompts, monkeypatch):

@@ -151,6 +151,20 @@ def test_it_reads_back_from_json_as_it_was_written(models, prompts):
         assert through_json(found) == found
 
 
+def test_each_prompt_is_sampled_with_a_seed_of_its_own(models, monkeypatch):
+    """With one seed for all, the same luck would fall on each text, and prompts would not be independent."""
+    traced, real = [], run.trace_text
+
+    def trace_text(*given):
+        traced.append(given)
+        return real(*given)
+
+    monkeypatch.setattr(run, "trace_text", trace_text)
+    found = measure(models, prompt_set(*["the same words"] * 3), sampling=Sampling(temperature=1.0, seed=8))
+    texts, seeds = [tuple(given[4]) for given in traced], [given[6] for given in traced]
+    assert len(set(texts)) == 3 and seeds == [8, 9, 10] and found.sampling.seed == 8
+
+
 def test_the_same_seed_gives_the_same_acceptance(models, prompts):
     first, second, other = (measure(models, prompts, sampling=Sampling(temperature=1.0, seed=seed)) for seed in (4, 4, 5))
     assert first.traces == second.traces or first.models != second.models
