@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from statistics import NormalDist
 
 import numpy as np
@@ -15,13 +16,20 @@ _SEED = 0
 
 
 def median_estimate(values: Sequence[float]) -> Estimate:
-    """Median with the distribution-free 95 % interval from order statistics (binomial, normal approximation)."""
+    """Median with the distribution-free 95 % interval from order statistics; of fewer than 6 values no two are so far apart, and the
+    lowest and the highest are taken."""
     ordered = sorted(values)
-    count = len(ordered)
-    half = 0.98 * count**0.5  # 1.96 * sqrt(count / 4)
-    low = max(0, int(np.floor(count / 2 - half)))
-    high = min(count - 1, int(np.ceil(count / 2 + half)))
-    return Estimate(float(np.median(ordered)), ordered[low], ordered[high], count)
+    outside = max(0, _rank(len(ordered)) - 1)  # values beyond the interval, on either side
+    return Estimate(float(np.median(ordered)), ordered[outside], ordered[-1 - outside], len(ordered))
+
+
+@lru_cache
+def _rank(count: int) -> int:
+    """The largest l with P(Binomial(count, 1/2) < l) <= 2.5 %: between the l-th lowest and the l-th highest value lies the median in at
+    least 95 of 100 cases."""
+    below = np.arange(count // 2)
+    log_chances = np.cumsum(np.r_[-count * np.log(2), np.log((count - below) / (below + 1))])  # that so many values lie below the median
+    return int(np.searchsorted(np.exp(log_chances).cumsum(), 0.025, side="right"))
 
 
 def acceptance_estimate(per_prompt: Sequence[Sequence[float]]) -> Acceptance:

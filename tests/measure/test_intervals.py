@@ -17,14 +17,24 @@ def test_the_median_is_that_of_the_values_in_any_order():
     assert (alone.median, alone.low, alone.high, alone.samples) == (5.0, 5.0, 5.0, 1)
 
 
-def test_the_interval_of_a_median_covers_it_in_95_of_100_cases():
+def test_the_interval_of_a_median_covers_it_in_95_of_100_cases_and_no_narrower_one_does():
     """Its bounds are two of the sorted values; that the median lies between them is a binomial question."""
-    for count in range(6, 200):
+
+    def covered(count, low, high):
+        """In how many of 2 ** `count` equally likely cases."""
+        return sum(comb(count, k) for k in range(low + 1, high + 1))
+
+    for count in (*range(6, 200), 2000):
         estimate = median_estimate(range(count))
         low, high = int(estimate.low), int(estimate.high)
-        outside = sum(comb(count, k) for k in (*range(low + 1), *range(high + 1, count + 1))) / 2**count
-        assert 1 - outside >= 0.945, count
-        assert count < 20 or 1 - outside < 0.98, count
+        assert high == count - 1 - low, "as many values lie below it as above"
+        assert 20 * covered(count, low, high) >= 19 * 2**count > 20 * covered(count, low + 1, high - 1), count
+
+
+def test_of_few_values_the_interval_is_all_of_them():
+    for count in range(1, 6):
+        estimate = median_estimate(range(count))
+        assert (estimate.low, estimate.high) == (0, count - 1)
 
 
 def test_an_outlier_moves_neither_the_median_nor_the_interval():
