@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     count = args.count or (4 if args.sweep else 8)
     plan = Plan.from_json(read_json(args.plan, "python -m hsd plan --out"))
     prompts = load_named(args.prompts) if args.prompts else load_default()
-    dtype = plan.environment.dtype if args.dtype == "auto" else args.dtype
+    dtype = plan.dtype if args.dtype == "auto" else args.dtype
     drafts = plan.candidates[:-1] if args.sweep else _drafts(plan)
     with REGISTRY.lease(plan.hierarchy.target, drafts, device=args.device, dtype=dtype, report=report_to_stderr) as models:
         if models.notices:

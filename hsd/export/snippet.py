@@ -22,8 +22,7 @@ def python_snippet(plan: Plan) -> str:
         f"({plan.predicted_speedup:.2f} times as fast as the target alone).",
         f"{plan.origin}. Run it in the folder of this project.",
     )
-    environment = plan.environment
-    device, dtype = (environment.device, environment.dtype) if environment.measured else ("auto", "auto")
+    device = plan.environment.device if plan.environment.measured else "auto"
     return f"""{comment(notes)}
 from hsd.generate.engine import generate
 from hsd.generate.events import NoticeEvent, TokenEvent
@@ -33,7 +32,7 @@ from hsd.records import Hierarchy, Sampling
 
 hierarchy = Hierarchy.of({", ".join([*drafts, f"target={plan.hierarchy.target!r}"])})
 drafts = [level.model for level in hierarchy.drafts]
-with REGISTRY.lease(hierarchy.target, drafts, device={device!r}, dtype={dtype!r}) as models:
+with REGISTRY.lease(hierarchy.target, drafts, device={device!r}, dtype={plan.dtype!r}) as models:
     for notice in models.notices.values():
         print(notice)
     prompt = encode_prompt(models.tokenizer, "Why is the sky blue?")

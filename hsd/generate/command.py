@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     plan = _plan(args)
     hierarchy = plan.hierarchy if plan else Hierarchy.parse(args.hierarchy, args.target or DEFAULT_TARGET)
     sampling = given_sampling(args, plan.sampling if plan else GREEDY)
-    dtype = plan.environment.dtype if plan and args.dtype == "auto" else args.dtype
+    dtype = plan.dtype if plan and args.dtype == "auto" else args.dtype
     prompt = _prompt(args)
     _check(args, prompt, hierarchy)
     drafts = [level.model for level in hierarchy.drafts]

@@ -61,11 +61,12 @@ def describe(result: dict[str, Any]) -> str:
         return _describe_growth(result)
     found = Plan.from_json(result)
     predicted = found.predicted_s_per_token
+    context = f", {found.context_tokens} tokens of context" if found.environment.measured else ""
     lines = [
         f"Plan: {found.hierarchy}",
         f"Predicted {_ms(predicted.best)} a token ({_ms(predicted.low)} to {_ms(predicted.high)}), "
         f"{found.predicted_speedup:.2f} times as fast as {found.hierarchy.target} alone ({_ms(found.autoregressive_s_per_token)}).",
-        f"Measured on {found.environment.label()}, {found.sampling.label()}, {found.context_tokens} tokens of context. "
+        f"{found.origin}{context}. "
         f"Ranked by the {'recorded traces' if found.ranked_by == 'trace' else 'exact expression'}.",
         *result["notices"],
         "",

@@ -63,9 +63,16 @@ class Plan:
             return "Predicted from numbers typed in"
         return f"Measured on {self.environment.label()}, {self.sampling.label()}"
 
+    @property
+    def dtype(self) -> str:
+        """The precision to run in: that of the measurement, and the device's own where numbers were typed in."""
+        return self.environment.dtype if self.environment.measured else "auto"
+
     def elsewhere(self, here: Environment) -> str | None:
         """What to know of the predictions when the plan was measured on another device or in another dtype than `here`."""
         there = self.environment
+        if not there.measured:
+            return f"{self.origin}, the plan says nothing of this run. Measure here and plan again."
         if (there.device_name, there.dtype) == (here.device_name, here.dtype):
             return None
         return (

@@ -136,8 +136,14 @@ def test_impossible_recorded_blocks(measurement_with_pair, with_lookup, with_tra
 
 
 def test_plan_from_another_device_is_named(measurement_with_pair):
-    found = plan(measurement_with_pair)
     here = Environment("cpu", "AMD EPYC, 2 threads", "bfloat16", "", "", "", "")
-    assert re.search(r"measured on typed numbers .* runs on AMD EPYC, 2 threads · bfloat16", found.elsewhere(here))
+    found = plan(replace(measurement_with_pair, environment=replace(here, device_name="Apple M4")))
+    assert re.search(r"measured on Apple M4 .* runs on AMD EPYC, 2 threads · bfloat16", found.elsewhere(here))
     assert found.elsewhere(replace(found.environment, dtype="float16"))
     assert found.elsewhere(replace(found.environment, time="later")) is None
+
+
+def test_a_plan_of_numbers_typed_in_promises_nothing_of_any_device(measurement_with_pair):
+    found = plan(measurement_with_pair)
+    assert found.elsewhere(found.environment).startswith("Predicted from numbers typed in, the plan says nothing of this run.")
+    assert found.dtype == "auto", "a run of it takes what the device likes"
