@@ -66,8 +66,7 @@ def describe(result: dict[str, Any]) -> str:
         f"Plan: {found.hierarchy}",
         f"Predicted {_ms(predicted.best)} a token ({_ms(predicted.low)} to {_ms(predicted.high)}), "
         f"{found.predicted_speedup:.2f} times as fast as {found.hierarchy.target} alone ({_ms(found.autoregressive_s_per_token)}).",
-        f"{found.origin}{context}. "
-        f"Ranked by the {'recorded traces' if found.ranked_by == 'trace' else 'exact expression'}.",
+        f"{found.origin}{context}. Ranked by the {'recorded traces' if found.ranked_by == 'trace' else 'exact expression'}.",
         *result["notices"],
         "",
         f"{'predicted':>12}{'exact':>12}{'paper':>12}   hierarchy",
