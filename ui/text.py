@@ -227,6 +227,7 @@ IDENTICAL_YES = "Every text of this engine equals the target's own text."
 OTHER_ARITHMETIC = "transformers adds up in another order than this engine; its texts first depart at:"
 IDENTICAL_NEAR = "Differences only at near-ties of {dtype} rounding; not the same as equal."
 IDENTICAL_NO = "Some texts differ from the target's own text beyond a near-tie. That is a fault: please report it."
+IDENTICAL_OPEN = "Some texts differ from the target's own text; it is not known whether they do so at near-ties."
 IDENTICAL_SAMPLED = "Sampled texts are not compared one by one; the distribution tests stand in for that."
 
 # Export

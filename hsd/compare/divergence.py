@@ -5,21 +5,44 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
+from transformers import PreTrainedModel
 
+from hsd.compare.baselines import BASELINES
 from hsd.compare.record import Divergence
+from hsd.generate.faults import as_level_fault
+from hsd.models.causal import CausalNetwork
 from hsd.models.network import Network
 from hsd.models.prefill import feed
+from hsd.pick.model_set import ModelSet
 
-Texts = Mapping[str, Sequence[Sequence[int]]]  # by prompt, one a repeat
+_Texts = Mapping[str, Sequence[Sequence[int]]]  # by prompt, one a repeat
 
 
-def parted(wanted: Texts, got: Texts) -> Iterator[tuple[str, Sequence[int], Sequence[int]]]:
+def parted(wanted: _Texts, got: _Texts) -> Iterator[tuple[str, Sequence[int], Sequence[int]]]:
     """Each prompt whose texts differ, with the two of the first repeat in which they do."""
     for prompt_id, texts in wanted.items():
         for pair in zip(texts, got[prompt_id], strict=False):  # where it was stopped, one may have written a text more
             if pair[0] != pair[1]:
                 yield prompt_id, *pair
                 break
+
+
+def first_divergences(
+    models: ModelSet,
+    modules: Mapping[str, PreTrainedModel],
+    texts: Mapping[str, _Texts],
+    prompt_ids: Mapping[str, Sequence[int]],
+    before_pass: Callable[[], None],
+) -> Iterator[Divergence]:
+    """Of each method (`texts` by its name, the target's among them) on each prompt where the texts differ. Raises what `before_pass` does,
+    and `LevelFault` where a pass fails."""
+    target = models.networks[models.target]
+    theirs = CausalNetwork(models.target, modules[models.target]) if modules else None
+    for method, by_prompt in texts.items():
+        other = theirs if method in BASELINES else None
+        for prompt_id, wanted, got in parted(texts["target"], by_prompt):
+            with as_level_fault(models.target):
+                yield first_divergence(method, prompt_id, target, prompt_ids[prompt_id], wanted, got, other, before_pass)
 
 
 def first_divergence(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from transformers import PreTrainedModel
 
 from hsd.compare.baselines import BASELINES, assistants, can_run, load_modules, run_baseline
-from hsd.compare.divergence import first_divergence, parted
+from hsd.compare.divergence import first_divergences, parted
 from hsd.compare.record import LATENCY_MODELS, Comparison, Divergence, MethodResult
 from hsd.compare.warm import record_passes
 from hsd.compare.whole import generate_whole
@@ -16,7 +16,7 @@ from hsd.errors import BadInput, Cancelled, LevelFault
 from hsd.generate.prompt import encode_prompt
 from hsd.measure.intervals import median_estimate
 from hsd.measure.prompts import Prompt, PromptSet
-from hsd.models.causal import CausalNetwork
+from hsd.models.prefill import cancelling
 from hsd.pick.model_set import ModelSet
 from hsd.plan.record import Plan, Prediction
 from hsd.records import Estimate, Hierarchy, Level, Progress, Report, Sampling, ShouldStop
@@ -52,8 +52,8 @@ def compare(
     With sampling each prompt of each repeat has the next seed, the same for all methods. A mode of transformers that fails, or for which
     there is no memory, is left out, and why is told. A warm-up of one short run a method is not counted; caches are never reused.
     Tokens per second are committed tokens over wall seconds of decoding, the prompt's own pass excluded, for all methods alike. When
-    stopped after a complete repeat, what is complete is returned; before that, `Cancelled` is raised. `BadInput` when a method wrote
-    nothing that could be timed.
+    stopped after a complete repeat, what is complete is returned, but not where texts differ; before that, `Cancelled` is raised.
+    `BadInput` when a method wrote nothing that could be timed.
     """
     check_can_be_timed(max_new_tokens)
     hierarchies = _hierarchies(plan)
@@ -106,8 +106,15 @@ def compare(
         complete += 1
     if not complete:
         raise Cancelled("Stopped before every method had run once; there is nothing to compare yet.")
-    found = _assemble(models, modules, plan, hierarchies, tallies, dict((p.id, ids) for p, ids in encoded), complete, max_new_tokens)
-    return replace(found, left_out=left_out)
+    texts = {name: tally.texts for name, tally in tallies.items()} if plan.sampling.greedy else {}
+    divergences: tuple[Divergence, ...] = ()
+    try:
+        before_pass = cancelling(should_stop, "Stopped before it was looked at.")
+        divergences = tuple(first_divergences(models, modules, texts, {prompt.id: ids for prompt, ids in encoded}, before_pass))
+    except (Cancelled, LevelFault) as error:
+        left_out += (f"Whether texts that differ from the target's do so at near-ties is not known. {error}",)
+    found = _assemble(models, plan, hierarchies, tallies, len(encoded), complete, max_new_tokens)
+    return replace(found, divergences=divergences, left_out=left_out)
 
 
 def check_can_be_timed(max_new_tokens: int) -> None:
@@ -179,26 +186,16 @@ def _progress(repeat: int, repeats: int, position: int, count: int, name: str, p
 
 def _assemble(
     models: ModelSet,
-    modules: Mapping[str, PreTrainedModel],
     plan: Plan,
     hierarchies: dict[str, Hierarchy],
     tallies: dict[str, _Tally],
-    prompt_ids: dict[str, list[int]],
+    prompts: int,
     repeats: int,
     max_new_tokens: int,
 ) -> Comparison:
     predicted = _predictions(plan)
-    divergences: list[Divergence] = []
     results = []
-    target = models.networks[models.target]
-    theirs = CausalNetwork(models.target, modules[models.target]) if modules else None
     for name, tally in tallies.items():
-        found: list[Divergence] = []
-        if plan.sampling.greedy and name != "target":
-            for prompt_id, wanted, got in parted(tallies["target"].texts, tally.texts):
-                other = theirs if name in BASELINES else None
-                found += [first_divergence(name, prompt_id, target, prompt_ids[prompt_id], wanted, got, other)]
-        divergences += found
         results.append(
             MethodResult(
                 name=name,
@@ -206,7 +203,7 @@ def _assemble(
                 tokens_per_s=median_estimate(tally.rates),
                 predicted_tokens_per_s=1 / predicted[name].best if name in predicted else None,
                 tokens_per_target_pass=tally.tokens / tally.rounds if tally.rounds else None,
-                identical=not found if plan.sampling.greedy else None,
+                identical=not any(parted(tallies["target"].texts, tally.texts)) if plan.sampling.greedy else None,
                 outside_forward_share=1 - tally.inside_s / tally.decode_s if tally.rounds else None,
                 predicted_by_model=_rates_by_model(predicted[name]) if name in predicted else {},
                 times_target=None if name == "target" else _times(tally.rates, tallies["target"].rates),
@@ -216,9 +213,9 @@ def _assemble(
     return Comparison(
         methods=tuple(results),
         identical=hierarchy.identical if hierarchy else None,
-        divergences=tuple(divergences),
+        divergences=(),
         repeats=repeats,
-        prompts=len(prompt_ids),
+        prompts=prompts,
         max_new_tokens=max_new_tokens,
         sampling=plan.sampling,
         environment=models.environment,

@@ -207,6 +207,28 @@ def test_a_text_that_departs_in_any_repeat_is_not_identical(models, plan, prompt
     assert (divergence.method, divergence.prompt_id, divergence.position) == ("hierarchy", "p2", 2)
 
 
+@pytest.mark.parametrize(("ends", "at"), [("stop", 1), ("stop", 5), ("fault", 0), ("fault", 5)])
+def test_figures_stay_where_it_is_not_found_out_how_texts_differ(models, plan, prompts, monkeypatch, at, ends):
+    """The passes that weigh two tokens come after all runs, and on long texts take a while and memory of their own."""
+    passes, network = [], models.networks["target"]
+    forward = network.forward
+
+    def counted(*given):
+        if ends == "fault" and len(passes) == at:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        passes.append(given)
+        return forward(*given)
+
+    monkeypatch.setattr(network, "forward", counted)
+    monkeypatch.setattr(run, "_run", Runs(tokens=lambda name, prompt_ids: (1, 2, 9 if name == "hierarchy" else 3, 4)))
+    found = compare(models, plan, prompts, repeats=2, methods=OWN, should_stop=lambda: ends == "stop" and len(passes) >= at)
+    assert len(passes) == at and found.repeats == 2 and of(found)["hierarchy"].tokens_per_s.median > 0
+    assert found.identical is False and of(found)["best-single"].identical is True and found.divergences == ()
+    (why,) = found.left_out
+    said = "Stopped before it was looked at." if ends == "stop" else "target ran out of memory; choose"
+    assert why.startswith(f"Whether texts that differ from the target's do so at near-ties is not known. {said}")
+
+
 def of_target(models, prompt_ids, count):
     from hsd.generate.collect import collect
     from hsd.records import Hierarchy

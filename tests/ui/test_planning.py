@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 from scripted import DRAFTS, STAMP, TARGET, make_measurement, make_sample
 
+from hsd.compare.record import Divergence
 from hsd.errors import BadInput
 from hsd.records import Hierarchy
 from ui import format as fmt
@@ -17,6 +18,7 @@ from ui import live, text
 from ui.engine import CompareRequest, Setup
 from ui.planning import Limits, check_whole, make_plan, sliders, what_if
 from ui.sidebar import added, read_sampling, read_setup, selected
+from ui.tabs.compare import verdict_of
 from ui.tabs.plan import what_if_answer
 
 
@@ -30,6 +32,21 @@ def test_comparing_a_plan_of_another_device_or_dtype_says_so(monkeypatch, dtype,
     setup = Setup(TARGET, DRAFTS, dtype=dtype)
     assert live.LiveEngine().compare(setup, request, lambda _: None, notices.append, lambda: False) == "compared"
     assert len(notices) == told and all("float32 and runs on" in notice for notice in notices)
+
+
+@pytest.mark.parametrize(
+    ("near", "said"),
+    [
+        ((), text.IDENTICAL_OPEN),
+        ((True, True), text.IDENTICAL_NEAR.format(dtype="float32")),
+        ((True, False), text.IDENTICAL_NO),
+    ],
+)
+def test_the_verdict_on_texts_that_differ_says_what_is_known(near, said):
+    divergences = tuple(Divergence("hierarchy", "p", 1, 0.1, near_tie) for near_tie in near)
+    theirs = Divergence("transformers", "p", 1, 0.1, False)
+    comparison = replace(make_sample().comparison, identical=False, divergences=(*divergences, theirs))
+    assert said in str(verdict_of(comparison, recorded=False))
 
 
 def test_what_if_changes_the_plan_and_ignores_what_is_no_slider():

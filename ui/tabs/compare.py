@@ -151,11 +151,15 @@ def divergence_lines(divergences: Sequence[Divergence]) -> list[Node]:
 
 
 def verdict_of(comparison: Comparison, recorded: bool) -> Node:
+    ours = [one for one in comparison.divergences if not one.method.startswith("transformers")]
+    theirs = [one for one in comparison.divergences if one.method.startswith("transformers")]
     if comparison.identical:
         words, cls = text.IDENTICAL_YES, "good"
     elif comparison.identical is None:
         words, cls = text.IDENTICAL_SAMPLED, "muted"
-    elif all(one.near_tie for one in comparison.divergences if not one.method.startswith("transformers")):
+    elif not ours:
+        words, cls = text.IDENTICAL_OPEN, "muted"
+    elif all(one.near_tie for one in ours):
         words, cls = text.IDENTICAL_NEAR.format(dtype=comparison.environment.dtype), "muted"
     else:
         words, cls = text.IDENTICAL_NO, "bad"
@@ -171,8 +175,6 @@ def verdict_of(comparison: Comparison, recorded: bool) -> Node:
         )
     )
     lines: list[Node] = [el("p", el("b", words), cls=cls)]
-    ours = [one for one in comparison.divergences if not one.method.startswith("transformers")]
-    theirs = [one for one in comparison.divergences if one.method.startswith("transformers")]
     lines += divergence_lines(ours)
     lines += [el("p", why, cls="small") for why in comparison.left_out]
     if theirs:
