@@ -7,6 +7,7 @@ from itertools import combinations
 
 import torch
 
+from hsd.generate.faults import as_level_fault
 from hsd.generate.sampling import Transforms, choose, probabilities
 from hsd.measure.record import BlockGain, Trace
 from hsd.models.network import Cache, Network, Proposer
@@ -32,7 +33,8 @@ def trace_text(
 
     `networks` runs smallest first, the target last. At temperature > 0 the value is Σ_v min(p_i, p_j) from the two full
     rows, after the sampling transforms; greedy, 1.0 where the argmaxes agree. Positions are processed in chunks, so
-    that a vocabulary of 150,000 and six models fit in memory. Raises `Cancelled` when stopped, asked before every pass.
+    that a vocabulary of 150,000 and six models fit in memory. Raises `Cancelled` when stopped, asked before every pass,
+    and `LevelFault` for a model that fails.
     """
     names = [name for name, model in networks.items() if isinstance(model, Network)]
     proposers = {name: model.fresh() for name, model in networks.items() if not isinstance(model, Network)}
@@ -53,7 +55,8 @@ def trace_text(
         rows = {}
         for name in names:
             ask()
-            rows[name] = _rows(networks[name], caches[name], fed, stop - start, vocab[name], transforms)
+            with as_level_fault(name):
+                rows[name] = _rows(networks[name], caches[name], fed, stop - start, vocab[name], transforms)
         for draft, verifier in combinations(names, 2):
             accept[draft][verifier] += _agreement(rows[draft], rows[verifier])
         for name in proposers:
@@ -101,10 +104,12 @@ def _prefill(
 ) -> dict[str, Cache]:
     """Caches that hold the prompt but its last token, drafts from the target's keys and values where the engine does so."""
     target = names[-1]
-    caches = {name: networks[name].new_cache(capacity) for name in names}
+    caches: dict[str, Cache] = {}
     for name in reversed(names):
-        if name == target or not networks[name].adopt(caches[name], networks[target], caches[target]):
-            feed(networks[name], caches[name], prompt_ids[:-1], before_pass)
+        with as_level_fault(name):
+            caches[name] = networks[name].new_cache(capacity)
+            if name == target or not networks[name].adopt(caches[name], networks[target], caches[target]):
+                feed(networks[name], caches[name], prompt_ids[:-1], before_pass)
     return caches
 
 

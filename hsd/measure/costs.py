@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from hsd.errors import Cancelled
+from hsd.generate.faults import as_level_fault
 from hsd.generate.sampling import Transforms, choose, probabilities
 from hsd.measure.intervals import median_estimate
 from hsd.models.network import Cache, Network, Proposer
@@ -56,6 +57,7 @@ def measure_costs(
     in the processor's cache (SmolLM2-135M, 32 MiB of L3: the fourth pass of `quantized:int4` took 6 to 12 % less than the first, of
     `quantized:int8` 0 to 8 %; the target's 270 MB gained nothing). Sweeps go on until every median at the mean context has a 95 %
     interval within `narrow` of it on either side, from 7 samples at least, or the budget ends; what is left when stopped is returned.
+    Raises `LevelFault` for a model that fails.
     """
     transforms = Transforms(sampling)
     target = list(networks)[-1]
@@ -68,7 +70,8 @@ def measure_costs(
     caches: dict[tuple[str, int], Cache] = {}
     try:
         for name, context in dict.fromkeys((name, context) for name, context, _ in turns):
-            caches[name, context] = _warm(models[name], token_ids, context, plan[context], cancelling(should_stop))
+            with as_level_fault(name):
+                caches[name, context] = _warm(models[name], token_ids, context, plan[context], cancelling(should_stop))
     except Cancelled:
         return _costs(networks, samples, context_tokens, ())
     sweeps: list[dict[str, dict[int, float]]] = []
@@ -79,7 +82,8 @@ def measure_costs(
             if should_stop():
                 return _costs(networks, samples, context_tokens, sweeps)
             row = 1 if name == target else _ROW
-            passes = [_time_pass(models[name], caches[name, context], token_ids, context, width, transforms) for _ in range(row)]
+            with as_level_fault(name):
+                passes = [_time_pass(models[name], caches[name, context], token_ids, context, width, transforms) for _ in range(row)]
             seconds = sum(passes) / row
             samples.setdefault((name, context, width), []).append(seconds)
             if context == context_tokens:

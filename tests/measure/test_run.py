@@ -272,6 +272,24 @@ def test_a_draft_that_cannot_follow_is_named(prompts, spoiled):
         measure(model_set({"m0": draft, "target": models.networks["target"]}), prompts)
 
 
+@pytest.mark.parametrize("name", ["near", "target"])
+@pytest.mark.parametrize("method", ["new_cache", "forward"])
+@pytest.mark.parametrize("phase", ["cost", "acceptance"])
+def test_a_model_that_runs_out_of_memory_is_named(models, prompts, monkeypatch, name, method, phase):
+    """The costs hold a cache of each model at each context at once: more than any run does."""
+    network, told = models.networks[name], []
+    real = getattr(network, method)
+
+    def roomless(*given):
+        if told[-1].phase == phase:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes.")
+        return real(*given)
+
+    monkeypatch.setattr(network, method, roomless)
+    with pytest.raises(LevelFault, match=f"{name} ran out of memory; choose fewer or smaller models, or a shorter text"):
+        measure(models, prompts, report=told.append)
+
+
 def test_memory_environment_and_settings_are_stamped(models, prompts):
     found = measure(replace(models, memory_bytes={"target": 7, "far": 3}), prompts)
     assert found.memory_bytes == {"target": 7, "far": 3} and found.environment == models.environment
