@@ -79,7 +79,7 @@ class Environment:
     transformers: str
     python: str
     time: str  # ISO 8601, UTC
-    kernels: str = "torch"  # how passes run: "compiled" (hsd/models/*.c), "cuda-graphs" (hsd/models/graphs.py) or "torch"
+    kernels: str = "torch"  # how passes run: "compiled" for what vectors (hsd/models/*.c), "cuda-graphs" (hsd/models/graphs.py) or "torch"
 
     @classmethod
     def stamp(cls, device: str, device_name: str, dtype: str, kernels: str) -> Environment:

@@ -70,7 +70,13 @@ OVERHEADS, OVERHEAD_ROUNDS = "{target} per target round, {token} per token", "pe
 SETTINGS = "{prompts} ({name}) · context {context} tokens · {sampling} · {environment} · {kernels} · {time} UTC"
 KEPT = "Kept measurement of the same models, device, versions, settings and prompts; “Measure again” makes a new one."
 FOUND_KEPT = "A kept measurement of {time} was made under the same conditions and is shown ({key}). Tick “Measure again” for a new one."
-KERNELS = {"compiled": "compiled kernels", "torch": "torch kernels", "cuda-graphs": "CUDA graphs"}
+KERNELS = {
+    "compiled": "compiled kernels",
+    "compiled-avx2": "compiled kernels (AVX2)",
+    "compiled-avx512": "compiled kernels (AVX-512)",
+    "torch": "torch kernels",
+    "cuda-graphs": "CUDA graphs",
+}
 PARTIAL_MEASUREMENT = "Measured so far; the numbers still move."
 NO_MEASUREMENT = "Nothing measured yet. Press “Measure”."
 

@@ -1,4 +1,4 @@
-/* Attention of a few new tokens over cached keys and values, on processors with AVX-512 BF16.
+/* Attention of a few new tokens over cached keys and values, on processors with the vectors that products.c wants.
  *
  * All queries that share a key-value head are answered together, so that keys and values are read once for all of them. They lie in
  * the cache as the products read them: keys as (capacity / 16, dim / 2, 16, 2), so that a lane belongs to one key, and values as
@@ -8,36 +8,34 @@
 
 #include <math.h>
 
-#include "bf16.h"
+#include "layers.h"
 
 #ifdef HSD_VECTORS
 
 #define CHUNK 128    /* keys with one softmax */
 #define TOKENS 16    /* new tokens at a time */
 #define TILE 48      /* queries whose scores are kept */
-#define QUERIES 6    /* queries at a time in registers, */
-#define WIDE 4       /* and as many registers of keys, or of parts of a value */
 #define LARGEST_DIM 256
 
-INLINE __m512 exp16(__m512 x) { /* e^x for x <= 0, relative error below 3e-7 */
-    __m512 scaled = _mm512_max_ps(_mm512_set1_ps(-126.0f), _mm512_mul_ps(x, _mm512_set1_ps(1.44269504f))); /* keeps a NaN */
-    __m512 whole = _mm512_floor_ps(scaled), part = _mm512_sub_ps(scaled, whole);
-    __m512 power = _mm512_set1_ps(1.53533e-4f);
-    power = _mm512_fmadd_ps(power, part, _mm512_set1_ps(1.33988e-3f));
-    power = _mm512_fmadd_ps(power, part, _mm512_set1_ps(9.61844e-3f));
-    power = _mm512_fmadd_ps(power, part, _mm512_set1_ps(5.55034e-2f));
-    power = _mm512_fmadd_ps(power, part, _mm512_set1_ps(2.40226e-1f));
-    power = _mm512_fmadd_ps(power, part, _mm512_set1_ps(6.93147e-1f));
-    power = _mm512_fmadd_ps(power, part, _mm512_set1_ps(1.0f));
-    return _mm512_scalef_ps(power, whole);
+INLINE floats exp16(floats x) { /* e^x for x <= 0, relative error below 3e-7 */
+    floats scaled = larger(all_of(-126.0f), multiply_lanes(x, all_of(1.44269504f))); /* keeps a NaN */
+    floats whole = round_down(scaled), part = subtract(scaled, whole);
+    floats power = all_of(1.53533e-4f);
+    power = multiply_add(power, part, all_of(1.33988e-3f));
+    power = multiply_add(power, part, all_of(9.61844e-3f));
+    power = multiply_add(power, part, all_of(5.55034e-2f));
+    power = multiply_add(power, part, all_of(2.40226e-1f));
+    power = multiply_add(power, part, all_of(6.93147e-1f));
+    power = multiply_add(power, part, all_of(1.0f));
+    return times_power_of_two(power, whole);
 }
 
 /* One head (dim) divided by its root mean square, times weight. */
 INLINE void normalize(const bf16 *head, const bf16 *weight, int64_t dim, float eps, bf16 *out) {
-    __m512 squares = _mm512_setzero_ps();
-    for (int64_t i = 0; i < dim; i += 16) squares = _mm512_fmadd_ps(widen16(head + i), widen16(head + i), squares);
-    __m512 factor = _mm512_set1_ps(1.0f / sqrtf(_mm512_reduce_add_ps(squares) / (float)dim + eps));
-    for (int64_t i = 0; i < dim; i += 16) narrow16(out + i, _mm512_mul_ps(_mm512_mul_ps(widen16(head + i), factor), widen16(weight + i)));
+    floats squares = zeros();
+    for (int64_t i = 0; i < dim; i += 16) squares = multiply_add(widen16(head + i), widen16(head + i), squares);
+    floats factor = all_of(1.0f / sqrtf(sum_of(squares) / (float)dim + eps));
+    for (int64_t i = 0; i < dim; i += 16) narrow16(out + i, multiply_lanes(multiply_lanes(widen16(head + i), factor), widen16(weight + i)));
 }
 
 /* Rotate one head (dim, a multiple of 32) by its position, after its norm if it has one; sin is negated in its first half. */
@@ -49,7 +47,7 @@ INLINE void rotate(const bf16 *head, const bf16 *norm, const bf16 *cosines, cons
     }
     for (int64_t i = 0; i < dim; i += 16) {
         const bf16 *other = i < dim / 2 ? head + i + dim / 2 : head + i - dim / 2;
-        __m512 turned = _mm512_fmadd_ps(widen16(head + i), widen16(cosines + i), _mm512_mul_ps(widen16(other), widen16(sines + i)));
+        floats turned = multiply_add(widen16(head + i), widen16(cosines + i), multiply_lanes(widen16(other), widen16(sines + i)));
         narrow16(out + i, turned);
     }
 }
@@ -58,54 +56,50 @@ INLINE void rotate(const bf16 *head, const bf16 *norm, const bf16 *cosines, cons
  * what a pass that was rolled back left there may be no number, and a weight of zero would not silence it. */
 INLINE void store(const bf16 *key, const bf16 *value, bf16 *keys, bf16 *values, int64_t place, int last, int64_t dim) {
     bf16 *among = keys + place / 16 * 16 * dim + place % 16 * 2, *pair = values + place / 2 * 2 * dim;
-    __mmask32 lanes = place % 2 ? 0xaaaaaaaa : last ? 0xffffffff : 0x55555555; /* the neighbour may be another core's */
     for (int64_t i = 0; i < dim / 2; i++) memcpy(among + i * 32, key + i * 2, 4);
-    for (int64_t i = 0; i < dim; i += 16) {
-        __m512i low = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)(value + i)));
-        _mm512_mask_storeu_epi16(pair + i * 2, lanes, place % 2 ? _mm512_slli_epi32(low, 16) : low);
-    }
+    for (int64_t i = 0; i < dim; i += 16) store_every_second(pair + i * 2, value + i, place % 2, !last); /* another core's, perhaps */
 }
 
 /* Scores (some, CHUNK) of some queries (count, dim) against blocks of 16 keys. `next` is what will be read after them: the second
  * level of cache asks memory for many lines at a time, the first for few. */
 INLINE void score(const bf16 *queries, const bf16 *keys, const bf16 *next, int64_t dim, float scale, float *scores, const int blocks,
                   const int some) {
-    __m512 sums[WIDE * QUERIES];
-    UNROLL for (int i = 0; i < blocks * some; i++) sums[i] = _mm512_setzero_ps();
+    floats sums[WIDE * QUERIES];
+    UNROLL for (int i = 0; i < blocks * some; i++) sums[i] = zeros();
     for (int64_t i = 0; i < dim; i += 2) {
-        __m512bh words[WIDE];
+        words some_words[WIDE];
         UNROLL for (int b = 0; b < blocks; b++) {
-            words[b] = (__m512bh)_mm512_loadu_si512(keys + (b * dim + i) * 16);
+            some_words[b] = load_words(keys + (b * dim + i) * 16);
             _mm_prefetch((const char *)(next + (b * dim + i) * 16), _MM_HINT_T1);
         }
         UNROLL for (int q = 0; q < some; q++) {
-            __m512bh word = (__m512bh)broadcast(queries + q * dim + i);
-            UNROLL for (int b = 0; b < blocks; b++) sums[q * blocks + b] = _mm512_dpbf16_ps(sums[q * blocks + b], words[b], word);
+            words word = broadcast(queries + q * dim + i);
+            UNROLL for (int b = 0; b < blocks; b++) sums[q * blocks + b] = dot_bf16(sums[q * blocks + b], some_words[b], word);
         }
     }
     UNROLL for (int q = 0; q < some; q++)
         UNROLL for (int b = 0; b < blocks; b++)
-            _mm512_storeu_ps(scores + q * CHUNK + 16 * b, _mm512_mul_ps(sums[q * blocks + b], _mm512_set1_ps(scale)));
+            store_floats(scores + q * CHUNK + 16 * b, multiply_lanes(sums[q * blocks + b], all_of(scale)));
 }
 
 /* Sums (some, dim) of parts of 16 of `count` values, rounded up to pairs, by the weights (some, CHUNK). */
 INLINE void weigh(const bf16 *weights, const bf16 *values, const bf16 *next, int64_t count, int64_t dim, float *sums, const int parts,
                   const int some) {
-    __m512 totals[WIDE * QUERIES];
-    UNROLL for (int i = 0; i < parts * some; i++) totals[i] = _mm512_setzero_ps();
+    floats totals[WIDE * QUERIES];
+    UNROLL for (int i = 0; i < parts * some; i++) totals[i] = zeros();
     for (int64_t t = 0; t < count; t += 2) {
-        __m512bh words[WIDE];
+        words some_words[WIDE];
         UNROLL for (int p = 0; p < parts; p++) {
-            words[p] = (__m512bh)_mm512_loadu_si512(values + t * dim + p * 32);
+            some_words[p] = load_words(values + t * dim + p * 32);
             _mm_prefetch((const char *)(next + t * dim + p * 32), _MM_HINT_T1);
         }
         UNROLL for (int q = 0; q < some; q++) {
-            __m512bh two = (__m512bh)broadcast(weights + q * CHUNK + t);
-            UNROLL for (int p = 0; p < parts; p++) totals[q * parts + p] = _mm512_dpbf16_ps(totals[q * parts + p], words[p], two);
+            words two = broadcast(weights + q * CHUNK + t);
+            UNROLL for (int p = 0; p < parts; p++) totals[q * parts + p] = dot_bf16(totals[q * parts + p], some_words[p], two);
         }
     }
     UNROLL for (int q = 0; q < some; q++)
-        UNROLL for (int p = 0; p < parts; p++) _mm512_storeu_ps(sums + q * dim + p * 16, totals[q * parts + p]);
+        UNROLL for (int p = 0; p < parts; p++) store_floats(sums + q * dim + p * 16, totals[q * parts + p]);
 }
 
 typedef struct {
@@ -121,18 +115,18 @@ INLINE softmax soften(const float *scores, bf16 *weights, int64_t visible, int64
         memset(weights, 0, (seen + seen % 2) * sizeof(bf16));
         return (softmax){-INFINITY, 0};
     }
-    __m512 largest = _mm512_set1_ps(-INFINITY), total = _mm512_setzero_ps();
+    floats largest = all_of(-INFINITY), total = zeros();
     for (int64_t t = 0; t < visible; t += 16) {
-        __mmask16 lanes = visible - t >= 16 ? 0xffff : (__mmask16)((1u << (visible - t)) - 1);
-        largest = _mm512_mask_max_ps(largest, lanes, largest, _mm512_loadu_ps(scores + t));
+        lanes which = LANES(t, visible);
+        largest = larger_in(which, largest, load_floats(scores + t));
     }
-    __m512 maximum = _mm512_set1_ps(_mm512_reduce_max_ps(largest));
+    floats maximum = all_of(largest_of(largest));
     for (int64_t t = 0; t < seen; t += 16) {
-        __mmask16 lanes = visible - t >= 16 ? 0xffff : visible <= t ? 0 : (__mmask16)((1u << (visible - t)) - 1);
-        narrow16(weights + t, _mm512_maskz_mov_ps(lanes, exp16(_mm512_sub_ps(_mm512_loadu_ps(scores + t), maximum))));
-        total = _mm512_add_ps(total, widen16(weights + t));
+        lanes which = LANES(t, visible);
+        narrow16(weights + t, only(which, exp16(subtract(load_floats(scores + t), maximum))));
+        total = add(total, widen16(weights + t));
     }
-    return (softmax){_mm512_cvtss_f32(maximum), _mm512_reduce_add_ps(total)};
+    return (softmax){first_of(maximum), sum_of(total)};
 }
 
 /* The keys and values of one chunk against `count` queries (count, dim). The first query's token sees `visible` keys of the chunk,
@@ -170,15 +164,15 @@ static void attend_chunk(const bf16 *queries, const bf16 *keys, const bf16 *valu
 INLINE void join(const softmax *parts, const float *sums, int64_t chunks, int64_t stride, int64_t dim, bf16 *out) {
     float maximum = parts[0].maximum, total = 0;
     for (int64_t c = 1; c < chunks; c++) maximum = parts[c * stride].maximum > maximum ? parts[c * stride].maximum : maximum;
-    __m512 joined[LARGEST_DIM / 16];
-    for (int64_t i = 0; i < dim / 16; i++) joined[i] = _mm512_setzero_ps();
+    floats joined[LARGEST_DIM / 16];
+    for (int64_t i = 0; i < dim / 16; i++) joined[i] = zeros();
     for (int64_t c = 0; c < chunks; c++) {
-        __m512 factor = exp16(_mm512_set1_ps(parts[c * stride].maximum - maximum));
-        total += parts[c * stride].total * _mm512_cvtss_f32(factor);
+        floats factor = exp16(all_of(parts[c * stride].maximum - maximum));
+        total += parts[c * stride].total * first_of(factor);
         for (int64_t i = 0; i < dim / 16; i++)
-            joined[i] = _mm512_fmadd_ps(factor, _mm512_loadu_ps(sums + c * stride * dim + i * 16), joined[i]);
+            joined[i] = multiply_add(factor, load_floats(sums + c * stride * dim + i * 16), joined[i]);
     }
-    for (int64_t i = 0; i < dim / 16; i++) narrow16(out + i * 16, _mm512_div_ps(joined[i], _mm512_set1_ps(total)));
+    for (int64_t i = 0; i < dim / 16; i++) narrow16(out + i * 16, divide(joined[i], all_of(total)));
 }
 
 /* For each query of TOKENS tokens, for every CHUNK keys: their weighted sum and its softmax. */

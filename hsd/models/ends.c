@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-#include "bf16.h"
+#include "layers.h"
 
 #define PART 1024 /* scores whose largest is found at once */
 
@@ -52,15 +52,12 @@ void hsd_rows(const product *p, const int64_t *indices, bf16 *out, int64_t rows)
 }
 
 static float dot(const product *p, const bf16 *x, int64_t n) {
-    const __m512i lanes_of = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    const __m512i places = _mm512_mullo_epi32(lanes_of, _mm512_set1_epi32(BLOCK));
-    __m512 sum = _mm512_setzero_ps();
+    floats sum = zeros();
     for (int64_t i = 0; i < p->inputs; i += 32) {
-        __mmask16 lanes = p->inputs - i >= 32 ? 0xffff : (__mmask16)((1u << (p->inputs - i) / 2) - 1);
-        __m512i weights = _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), lanes, places, row_of(p, n) + i * BLOCK, 4);
-        sum = _mm512_dpbf16_ps(sum, (__m512bh)weights, (__m512bh)_mm512_maskz_loadu_epi32(lanes, x + i));
+        lanes which = LANES(i / 2, p->inputs / 2);
+        sum = dot_bf16(sum, gather_some(which, row_of(p, n) + i * BLOCK, BLOCK), load_some(which, x + i));
     }
-    return _mm512_reduce_add_ps(sum) + (p->bias ? widen(p->bias[n]) : 0.0f);
+    return sum_of(sum) + (p->bias ? widen(p->bias[n]) : 0.0f);
 }
 
 /* Compute anew those of the scores (outputs) that may be the largest but for the rounding of weights they were computed with. */

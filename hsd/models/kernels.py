@@ -24,7 +24,7 @@ import torch
 from hsd.settings import cache_dir
 
 _SOURCES = tuple(Path(__file__).with_name(name) for name in ("kernels.c", "products.c", "attention.c", "layers.c", "ends.c"))
-_HEADER = Path(__file__).with_name("bf16.h")
+_HEADERS = tuple(Path(__file__).with_name(name) for name in ("bf16.h", "vectors.h", "layers.h"))
 _COMPILERS = ("cc", "gcc", "clang")
 _FLAGS = (
     "-O3",
@@ -67,9 +67,14 @@ class Kernels:
     code: ctypes.CDLL
 
     @property
+    def vectors(self) -> str:
+        """What the matrix products run on: AVX-512 (with BF16 and VNNI), AVX2, or nothing where the processor has neither."""
+        return {512: "avx512", 256: "avx2", 0: ""}[self.code.hsd_vector_bits()]
+
+    @property
     def has_products(self) -> bool:
-        """Whether this processor has what the matrix products need (AVX-512 BF16 and VNNI)."""
-        return bool(self.code.hsd_has_products())
+        """Whether this processor has what the matrix products need."""
+        return bool(self.vectors)
 
     def linear(self, x: torch.Tensor, product: Product) -> torch.Tensor:
         """x (q, inputs) @ weight (outputs, inputs).T + bias, (q, outputs)."""
@@ -151,7 +156,7 @@ def load() -> Kernels | str:
     code.hsd_add_norm.argtypes = [_POINTER] * 4 + [_COUNT] * 2 + [_FLOAT]
     code.hsd_silu_mul.argtypes = [_POINTER] * 2 + [_COUNT] * 2
     code.hsd_attend.argtypes = [_POINTER] * 6 + [_COUNT] * 6 + [_FLOAT]
-    if code.hsd_has_products():
+    if code.hsd_vector_bits():
         code.hsd_linear.argtypes, code.hsd_linear.restype = [_POINTER] * 4 + [_COUNT], None
         code.hsd_shortlist.argtypes, code.hsd_shortlist.restype = [_POINTER] * 5 + [_FLOAT, _COUNT], None
         code.hsd_rows.argtypes = [_POINTER] * 3 + [_COUNT]
@@ -192,7 +197,8 @@ def applicable(device: torch.device, dtype: torch.dtype) -> bool:
 
 def label(device: torch.device, dtype: torch.dtype) -> str:
     """Which operations run between the matrix products: for the stamp beside every figure."""
-    return "compiled" if applicable(device, dtype) and isinstance(load(), Kernels) else "torch"
+    found = load() if applicable(device, dtype) else None
+    return "-".join(filter(None, ("compiled", found.vectors))) if isinstance(found, Kernels) else "torch"
 
 
 def _compile(compiler: str, path: Path) -> None:
@@ -229,7 +235,7 @@ def _fingerprint(compiler: str) -> str:
     info = Path("/proc/cpuinfo")
     if info.exists():
         processor += next((line for line in info.read_text().splitlines() if line.startswith(("flags", "Features"))), "")
-    sources = [source.read_text() for source in (*_SOURCES, _HEADER)]
+    sources = [source.read_text() for source in (*_SOURCES, *_HEADERS)]
     settings = [*_FLAGS, str(_EXTRAS), *_openmp_of_torch(), compiler, processor]
     content = "\n".join([*sources, *settings])
     return hashlib.sha256(content.encode()).hexdigest()[:24]

@@ -1,7 +1,7 @@
 /* A whole pass in one call and one team of threads: for a few tokens, calling each operation from Python costs as much as the
  * operation, and so does waking the threads for it. */
 
-#include "bf16.h"
+#include "layers.h"
 
 #ifdef HSD_VECTORS
 typedef struct {

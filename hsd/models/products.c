@@ -1,11 +1,11 @@
-/* Matrix products of a few rows with weights that stream from memory once, on processors with AVX-512 BF16 and VNNI.
+/* Matrix products of a few rows with weights that stream from memory once, on processors with AVX-512 BF16 and VNNI or with AVX2.
  *
  * Libraries tune their products for many rows. In decoding there are few, and memory is the limit. Weights lie in blocks of
  * 32 outputs, all of a block's inputs in the order in which they are read, so that each lane of a register sums one output:
  * nothing is added across lanes, and a few rows cost little more than one. Every output is summed in one order, whatever the
  * number of rows, so that a token's bits do not depend on the width of its pass. */
 
-#include "bf16.h"
+#include "layers.h"
 
 #ifdef HSD_VECTORS
 
@@ -21,22 +21,20 @@ typedef struct {
     int64_t outputs, block; /* first output of this block */
 } target;
 
-int hsd_has_products(void) { return 1; }
+int hsd_vector_bits(void) { return VECTOR_BITS; }
 
 /* Write the sums of one row and one half of a block. */
-INLINE void put(__m512 sums, const target *t, int64_t row, int half) {
-    int64_t output = t->block + 16 * half, left = t->outputs - output;
-    if (left <= 0) return;
-    __mmask16 lanes = left >= 16 ? 0xffff : (__mmask16)((1u << left) - 1);
-    if (t->bias)
-        sums = _mm512_add_ps(sums, _mm512_castsi512_ps(_mm512_slli_epi32(
-                                       _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(lanes, t->bias + output)), 16)));
-    _mm256_mask_storeu_epi16(t->out + row * t->outputs + output, lanes, (__m256i)_mm512_cvtneps_pbh(sums));
+INLINE void put(floats sums, const target *t, int64_t row, int half) {
+    int64_t output = t->block + 16 * half;
+    if (output >= t->outputs) return;
+    lanes which = LANES(output, t->outputs);
+    if (t->bias) sums = add(sums, widen_some(which, t->bias + output));
+    narrow_some(which, t->out + row * t->outputs + output, sums);
 }
 
 INLINE void block_bf16(const bf16 *w, const bf16 *x, int64_t inputs, const target *t, int64_t row, const int rows) {
-    __m512 low[12], high[12]; /* of 32 registers */
-    UNROLL for (int r = 0; r < rows; r++) low[r] = high[r] = _mm512_setzero_ps();
+    floats low[ROWS_BF16], high[ROWS_BF16];
+    UNROLL for (int r = 0; r < rows; r++) low[r] = high[r] = zeros();
     x += row * inputs;
     for (int64_t k = 0; k < inputs; k += 2) {
         const bf16 *ws = w + k * BLOCK;
@@ -44,11 +42,11 @@ INLINE void block_bf16(const bf16 *w, const bf16 *x, int64_t inputs, const targe
             ASK_EARLY(ws, 8192), ASK_EARLY(ws + BLOCK, 8192);
         else
             ASK_SOON(ws), ASK_SOON(ws + BLOCK);
-        __m512bh a = (__m512bh)_mm512_loadu_si512(ws), b = (__m512bh)_mm512_loadu_si512(ws + 32);
+        words a = load_words(ws), b = load_words(ws + 32);
         UNROLL for (int r = 0; r < rows; r++) {
-            __m512bh xs = (__m512bh)broadcast(x + r * inputs + k);
-            low[r] = _mm512_dpbf16_ps(low[r], a, xs);
-            high[r] = _mm512_dpbf16_ps(high[r], b, xs);
+            words xs = broadcast(x + r * inputs + k);
+            low[r] = dot_bf16(low[r], a, xs);
+            high[r] = dot_bf16(high[r], b, xs);
         }
     }
     UNROLL for (int r = 0; r < rows; r++) put(low[r], t, row + r, 0), put(high[r], t, row + r, 1);
@@ -59,86 +57,91 @@ static void quantize(const operand *o, part rows, int64_t inputs, int64_t group)
     int64_t groups = inputs / group;
     for (int64_t place = rows.first * groups; place < rows.last * groups; place++) {
         const bf16 *xs = o->x + place * group;
-        __m512 largest = _mm512_setzero_ps();
-        for (int64_t i = 0; i < group; i += 16) largest = _mm512_max_ps(largest, _mm512_abs_ps(widen16(xs + i)));
-        float most = _mm512_reduce_max_ps(largest), inverse = most > 0 ? 127.0f / most : 0.0f;
-        __m512i total = _mm512_setzero_si512();
-        __mmask16 broken = 0;
+        floats largest = zeros();
+        for (int64_t i = 0; i < group; i += 16) largest = larger(largest, magnitude(widen16(xs + i)));
+        float most = largest_of(largest), inverse = most > 0 ? 127.0f / most : 0.0f;
+        words total = no_words();
+        int broken = 0;
         for (int64_t i = 0; i < group; i += 16) {
-            __m512 value = widen16(xs + i);
-            broken |= _mm512_cmp_ps_mask(_mm512_sub_ps(value, value), value, _CMP_UNORD_Q); /* NaN or infinite */
-            __m512i code = _mm512_cvtps_epi32(_mm512_mul_ps(value, _mm512_set1_ps(inverse)));
-            total = _mm512_add_epi32(total, code);
-            _mm_storeu_si128((void *)(o->codes + place * group + i), _mm512_cvtsepi32_epi8(code));
+            floats value = widen16(xs + i);
+            broken |= not_finite(value);
+            words code = nearest_words(multiply_lanes(value, all_of(inverse)));
+            total = add_words(total, code);
+            store_codes(o->codes + place * group + i, code);
         }
         float scale = broken ? __builtin_nanf("") : most / 127.0f; /* must come through */
         o->scales[place] = scale;
-        o->sums[place] = scale * (float)_mm512_reduce_add_epi32(total);
+        o->sums[place] = scale * (float)sum_of_words(total);
     }
 }
 
 INLINE void block_int8(const uint8_t *w, const operand *x, const product *p, const target *t, int64_t row, const int rows) {
-    __m512 low[6], high[6];
-    UNROLL for (int r = 0; r < rows; r++) low[r] = high[r] = _mm512_setzero_ps();
+    floats low[ROWS_CODES], high[ROWS_CODES];
+    UNROLL for (int r = 0; r < rows; r++) low[r] = high[r] = zeros();
     int64_t groups = p->inputs / p->group;
     for (int64_t g = 0; g < groups; g++) {
-        __m512i a[6], b[6];
-        UNROLL for (int r = 0; r < rows; r++) a[r] = b[r] = _mm512_setzero_si512();
+        code_sums a[ROWS_CODES], b[ROWS_CODES];
+        UNROLL for (int r = 0; r < rows; r++) a[r] = b[r] = no_codes();
         const int8_t *xs = x->codes + row * p->inputs;
         for (int64_t k = g * p->group; k < (g + 1) * p->group; k += 4) {
             const uint8_t *ws = w + k * BLOCK;
             ASK_EARLY(ws, 6144), ASK_EARLY(ws + 64, 6144);
-            __m512i first = _mm512_loadu_si512(ws), second = _mm512_loadu_si512(ws + 64);
+            words first = load_words(ws), second = load_words(ws + 64);
             UNROLL for (int r = 0; r < rows; r++) {
-                __m512i four = broadcast(xs + r * p->inputs + k);
-                a[r] = _mm512_dpbusd_epi32(a[r], first, four);
-                b[r] = _mm512_dpbusd_epi32(b[r], second, four);
+                words four = broadcast(xs + r * p->inputs + k);
+                a[r] = dot_codes(a[r], first, four);
+                b[r] = dot_codes(b[r], second, four);
             }
         }
         UNROLL for (int r = 0; r < rows; r++) {
-            float shift = -128.0f * x->sums[(row + r) * groups + g];
-            __m512 scale = _mm512_set1_ps(x->scales[(row + r) * groups + g]);
-            low[r] = _mm512_add_ps(low[r], _mm512_fmadd_ps(_mm512_cvtepi32_ps(a[r]), scale, _mm512_set1_ps(shift)));
-            high[r] = _mm512_add_ps(high[r], _mm512_fmadd_ps(_mm512_cvtepi32_ps(b[r]), scale, _mm512_set1_ps(shift)));
+            float shift = -SHIFT * x->sums[(row + r) * groups + g];
+            floats scale = all_of(x->scales[(row + r) * groups + g]);
+            low[r] = add(low[r], multiply_add(total_of_codes(a[r]), scale, all_of(shift)));
+            high[r] = add(high[r], multiply_add(total_of_codes(b[r]), scale, all_of(shift)));
         }
     }
-    __m512 first = _mm512_loadu_ps(p->scales + t->block), second = _mm512_loadu_ps(p->scales + t->block + 16);
+    floats first = load_floats(p->scales + t->block), second = load_floats(p->scales + t->block + 16);
     UNROLL for (int r = 0; r < rows; r++) {
-        put(_mm512_mul_ps(low[r], first), t, row + r, 0);
-        put(_mm512_mul_ps(high[r], second), t, row + r, 1);
+        put(multiply_lanes(low[r], first), t, row + r, 0);
+        put(multiply_lanes(high[r], second), t, row + r, 1);
     }
 }
 
 INLINE void block_int4(const uint8_t *w, const operand *x, const product *p, const target *t, int64_t row, const int rows) {
-    __m512 low[6], high[6];
-    UNROLL for (int r = 0; r < rows; r++) low[r] = high[r] = _mm512_setzero_ps();
-    const __m512i nibble = _mm512_set1_epi8(15);
+    floats sums[ROWS_CODES][2];
+    UNROLL for (int r = 0; r < rows; r++) sums[r][0] = sums[r][1] = zeros();
     int64_t groups = p->inputs / INT4_GROUP;
     for (int64_t g = 0; g < groups; g++, w += INT4_BYTES) {
-        __m512i a[6], b[6];
-        UNROLL for (int r = 0; r < rows; r++) a[r] = b[r] = _mm512_setzero_si512();
         const int8_t *xs = x->codes + row * p->inputs + g * INT4_GROUP;
         UNROLL for (int byte = 0; byte < INT4_BYTES; byte += 64) ASK_EARLY(w + byte, 6144);
-        UNROLL for (int k = 0; k < INT4_GROUP; k += 8) {
-            __m512i first = _mm512_loadu_si512(w + k * 16), second = _mm512_loadu_si512(w + k * 16 + 64);
-            __m512i first_low = _mm512_and_si512(first, nibble), first_high = _mm512_and_si512(_mm512_srli_epi16(first, 4), nibble);
-            __m512i second_low = _mm512_and_si512(second, nibble), second_high = _mm512_and_si512(_mm512_srli_epi16(second, 4), nibble);
+        UNROLL for (int half = 0; half < 2; half += HALVES) {
+            code_sums a[ROWS_CODES][2];
+            UNROLL for (int r = 0; r < rows; r++) a[r][0] = a[r][1] = no_codes();
+            STEPS for (int k = 0; k < INT4_GROUP; k += 8) {
+                words low[2], high[2];
+                UNROLL for (int h = 0; h < HALVES; h++) {
+                    words both = load_words(w + k * 16 + 64 * (half + h));
+                    low[h] = low_nibbles(both), high[h] = high_nibbles(both);
+                }
+                UNROLL for (int r = 0; r < rows; r++) {
+                    words four = broadcast(xs + r * p->inputs + k), next = broadcast(xs + r * p->inputs + k + 4);
+                    UNROLL for (int h = 0; h < HALVES; h++)
+                        a[r][h] = dot_nibbles(dot_nibbles(a[r][h], low[h], four), high[h], next);
+                }
+            }
+            floats scales[2], least[2];
+            UNROLL for (int h = 0; h < HALVES; h++)
+                scales[h] = halves_at(w + 512 + 32 * (half + h)), least[h] = halves_at(w + 576 + 32 * (half + h));
             UNROLL for (int r = 0; r < rows; r++) {
-                __m512i four = broadcast(xs + r * p->inputs + k), next = broadcast(xs + r * p->inputs + k + 4);
-                a[r] = _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(a[r], first_low, four), first_high, next);
-                b[r] = _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(b[r], second_low, four), second_high, next);
+                floats scale = all_of(x->scales[(row + r) * groups + g]), sum = all_of(x->sums[(row + r) * groups + g]);
+                UNROLL for (int h = 0; h < HALVES; h++) {
+                    floats codes = multiply_lanes(total_of_nibbles(a[r][h]), scale), *to = &sums[r][half + h];
+                    *to = multiply_add(codes, scales[h], multiply_add(least[h], sum, *to));
+                }
             }
         }
-        const __m256i *halves = (const __m256i *)(w + 512);
-        __m512 scale_low = _mm512_cvtph_ps(_mm256_loadu_si256(halves)), least_low = _mm512_cvtph_ps(_mm256_loadu_si256(halves + 2));
-        __m512 scale_high = _mm512_cvtph_ps(_mm256_loadu_si256(halves + 1)), least_high = _mm512_cvtph_ps(_mm256_loadu_si256(halves + 3));
-        UNROLL for (int r = 0; r < rows; r++) {
-            __m512 scale = _mm512_set1_ps(x->scales[(row + r) * groups + g]), sum = _mm512_set1_ps(x->sums[(row + r) * groups + g]);
-            low[r] = _mm512_fmadd_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(a[r]), scale), scale_low, _mm512_fmadd_ps(least_low, sum, low[r]));
-            high[r] = _mm512_fmadd_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(b[r]), scale), scale_high, _mm512_fmadd_ps(least_high, sum, high[r]));
-        }
     }
-    UNROLL for (int r = 0; r < rows; r++) put(low[r], t, row + r, 0), put(high[r], t, row + r, 1);
+    UNROLL for (int r = 0; r < rows; r++) put(sums[r][0], t, row + r, 0), put(sums[r][1], t, row + r, 1);
 }
 
 /* x (rows, inputs) as the product reads it; scratch holds hsd_product_bytes. */
@@ -164,11 +167,11 @@ void hsd_multiply(const product *p, const operand *x, bf16 *out, int64_t rows, p
     for (int64_t n = blocks.first; n < blocks.last; n++) {
         target t = {p->bias, out, p->outputs, n * BLOCK};
         if (p->bits == 16) {
-            IN_PARTS(rows, 12, block_bf16, (const bf16 *)p->weight + n * BLOCK * p->inputs, x->x, p->inputs, &t, first)
+            IN_PARTS(rows, ROWS_BF16, block_bf16, (const bf16 *)p->weight + n * BLOCK * p->inputs, x->x, p->inputs, &t, first)
         } else if (p->bits == 8) {
-            IN_PARTS(rows, 6, block_int8, (const uint8_t *)p->weight + n * BLOCK * p->inputs, x, p, &t, first)
+            IN_PARTS(rows, ROWS_CODES, block_int8, (const uint8_t *)p->weight + n * BLOCK * p->inputs, x, p, &t, first)
         } else {
-            IN_PARTS(rows, 6, block_int4, (const uint8_t *)p->weight + n * (p->inputs / INT4_GROUP) * INT4_BYTES, x, p, &t, first)
+            IN_PARTS(rows, ROWS_CODES, block_int4, (const uint8_t *)p->weight + n * (p->inputs / INT4_GROUP) * INT4_BYTES, x, p, &t, first)
         }
     }
 }
@@ -186,5 +189,5 @@ void hsd_linear(const product *p, const bf16 *x, bf16 *out, char *scratch, int64
     }
 }
 #else
-int hsd_has_products(void) { return 0; }
+int hsd_vector_bits(void) { return 0; }
 #endif

@@ -55,9 +55,9 @@ def _device_of_rank(name: str) -> torch.device:
 
 
 def choose_dtype(name: str, device: torch.device) -> torch.dtype:
-    """`auto` takes bfloat16 where the device computes in it natively, else float32."""
+    """`auto` takes bfloat16 where the device or this project's own products compute in it, else float32."""
     if name == "auto":
-        return torch.bfloat16 if _bfloat16_is_native(device) else torch.float32
+        return torch.bfloat16 if _computes_bfloat16(device) else torch.float32
     if name not in DTYPES:
         raise BadInput(f"“{name}” is not a dtype that models run in here; give auto, {', '.join(DTYPES)}.")
     return DTYPES[name]
@@ -89,12 +89,15 @@ def available_devices() -> tuple[str, ...]:
     return (*cuda, *mps, "cpu")
 
 
-def _bfloat16_is_native(device: torch.device) -> bool:
+def _computes_bfloat16(device: torch.device) -> bool:
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     if device.type == "mps":
         return torch.backends.mps.is_macos_or_newer(14, 0)
-    return bool(torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    if torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        return True
+    found = kernels.load()
+    return isinstance(found, kernels.Kernels) and found.has_products
 
 
 @lru_cache(maxsize=1)

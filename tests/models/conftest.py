@@ -22,5 +22,5 @@ def compiled() -> kernels.Kernels:
 @pytest.fixture(scope="module")
 def products(compiled) -> kernels.Kernels:
     if not compiled.has_products:
-        pytest.skip("this processor has no AVX-512 BF16 and VNNI")
+        pytest.skip("this processor has neither AVX-512 BF16 and VNNI nor AVX2")
     return compiled

@@ -38,9 +38,9 @@ def test_what_is_no_device_is_bad_input(name):
 
 def test_dtypes_are_chosen_by_what_the_device_computes_natively(monkeypatch):
     cpu = torch.device("cpu")
-    monkeypatch.setattr(device, "_bfloat16_is_native", lambda where: True)
+    monkeypatch.setattr(device, "_computes_bfloat16", lambda where: True)
     assert device.choose_dtype("auto", cpu) == torch.bfloat16
-    monkeypatch.setattr(device, "_bfloat16_is_native", lambda where: False)
+    monkeypatch.setattr(device, "_computes_bfloat16", lambda where: False)
     assert device.choose_dtype("auto", cpu) == torch.float32
     assert device.choose_dtype("float16", cpu) == torch.float16
     with pytest.raises(BadInput, match="int4"):
