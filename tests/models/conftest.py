@@ -1,6 +1,7 @@
 """The tiny models are shared with the tests of decoding, and the architectures among the tests here."""
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,8 +20,20 @@ def compiled() -> kernels.Kernels:
     return found
 
 
-@pytest.fixture(scope="module")
-def products(compiled) -> kernels.Kernels:
+@pytest.fixture(scope="module", params=["native", "avx2"])
+def products(request, compiled) -> Iterator[kernels.Kernels]:
+    """The products for this processor, and those for AVX2 too where it has more."""
     if not compiled.has_products:
         pytest.skip("this processor has neither AVX-512 BF16 and VNNI nor AVX2")
-    return compiled
+    if request.param == "native":
+        yield compiled
+        return
+    if compiled.vectors == "avx2":
+        pytest.skip("the products for this processor are those for AVX2")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernels, "_EXTRAS", (("-march=x86-64-v3", "-fopenmp", "-Wl,--as-needed"),))
+        kernels.load.cache_clear()
+        found = kernels.load()
+        assert isinstance(found, kernels.Kernels) and found.vectors == "avx2"
+        yield found
+    kernels.load.cache_clear()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import platform
+import shutil
 import subprocess
 import tomllib
 from fnmatch import fnmatch
@@ -212,6 +214,15 @@ def test_compiled_once_and_found_again(unloaded, compiled, monkeypatch):
     kernels.load.cache_clear()
     monkeypatch.setattr(kernels.subprocess, "run", lambda *given, **options: pytest.fail("compiled again"))
     assert isinstance(kernels.load(), kernels.Kernels)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="vectors of other processors")
+@pytest.mark.parametrize("vectors", ["avx512f avx512bw avx512vl avx512dq avx512vnni avx512bf16 fma f16c", "avx2 fma f16c", "sse2"])
+def test_the_sources_compile_for_vectors_that_this_processor_may_lack(compiled, vectors):
+    compiler = next(filter(None, map(shutil.which, kernels._COMPILERS)))
+    flags = ["-Wall", "-Werror", "-Wno-unknown-pragmas", "-fsyntax-only", *(f"-m{name}" for name in vectors.split())]
+    found = subprocess.run([compiler, *flags, *map(str, kernels._SOURCES)], capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr
 
 
 def test_what_the_compiler_reads_ships_with_the_package_and_counts_for_kept_measurements():
